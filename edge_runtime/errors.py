@@ -1,0 +1,113 @@
+"""Every error a user can meet: what is wrong, where, what to do, and the exit code."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class BoardvoiceError(Exception):
+    """Base of all typed errors.
+
+    Args:
+        message: What is wrong and where, in one sentence.
+        remedy: What the user can do about it, in one sentence.
+
+    Attributes:
+        code: Stable machine-readable name, also printed by ``--json``.
+        exit_code: Process exit status that the command line uses for it.
+    """
+
+    code: ClassVar[str] = "error"
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, remedy: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.remedy}".strip()
+
+
+class UsageError(BoardvoiceError):
+    """An option or argument that does not make sense."""
+
+    code = "usage"
+    exit_code = 2
+
+
+class TextError(BoardvoiceError):
+    """Text that cannot be spoken: empty, invalid Unicode, control characters, control tokens."""
+
+    code = "text"
+    exit_code = 3
+
+
+class AudioError(BoardvoiceError):
+    """Reference or prompt audio that cannot be used."""
+
+    code = "audio"
+    exit_code = 4
+
+
+class BundleError(BoardvoiceError):
+    """A bundle that is missing, torn, altered or of another version."""
+
+    code = "bundle"
+    exit_code = 5
+
+
+class CheckpointError(BoardvoiceError):
+    """A checkpoint that is missing, torn, or has a wrong config."""
+
+    code = "checkpoint"
+    exit_code = 6
+
+
+class UnsupportedError(CheckpointError):
+    """A checkpoint feature that this exporter refuses by name."""
+
+    code = "unsupported"
+    exit_code = 6
+
+
+class CapacityError(BoardvoiceError):
+    """A request that cannot fit: rows needed against rows there are."""
+
+    code = "capacity"
+    exit_code = 7
+
+
+class DependencyError(BoardvoiceError):
+    """An optional dependency that this request needs and that is not installed."""
+
+    code = "dependency"
+    exit_code = 8
+
+
+class ProfileError(BoardvoiceError):
+    """A device profile with an unknown name, key or value."""
+
+    code = "profile"
+    exit_code = 9
+
+
+class BackendError(BoardvoiceError):
+    """An execution provider that failed to load or run a graph."""
+
+    code = "backend"
+    exit_code = 10
+
+
+class OutputError(BoardvoiceError):
+    """A result that could not be written."""
+
+    code = "output"
+    exit_code = 11
+
+
+class CancelledError(BoardvoiceError):
+    """A run that was cancelled before it had anything to return."""
+
+    code = "cancelled"
+    exit_code = 130
