@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -16,17 +20,28 @@ FloatArray = npt.NDArray[np.float32]
 class LazyTensor(Protocol):
     """One tensor of a checkpoint; nothing is read from disk until asked for.
 
-    Attributes:
-        name: Key in the checkpoint.
-        shape: Dimensions as stored.
-        dtype: ``"f32"``, ``"f16"`` or ``"bf16"`` for floats, else the numpy name (``"int32"``).
-        file: File that holds it, for error messages.
+    A plain attribute or a field of a frozen dataclass satisfies each property.
     """
 
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    file: Path
+    @property
+    def name(self) -> str:
+        """Key in the checkpoint."""
+        ...
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Dimensions as stored."""
+        ...
+
+    @property
+    def dtype(self) -> str:
+        """``"f32"``, ``"f16"`` or ``"bf16"``; any other type by its numpy name (``"int32"``)."""
+        ...
+
+    @property
+    def file(self) -> Path:
+        """File that holds it, for error messages."""
+        ...
 
     def read(self) -> FloatArray:
         """Whole tensor as contiguous float32 of ``shape``."""
@@ -37,12 +52,18 @@ class LazyTensor(Protocol):
         ...
 
 
-class TensorSource(Mapping[str, LazyTensor], Protocol):
+class TensorSource(Mapping[str, LazyTensor]):
     """Tensors of one or more files by name. Close it (or use ``with``) to drop the mappings."""
 
+    @abstractmethod
     def close(self) -> None:
-        """Drop file handles and mappings."""
-        ...
+        """Drop file handles and mappings; tensors of this source cannot be read any more."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Lazy readers of checkpoint files."""
