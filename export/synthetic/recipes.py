@@ -281,7 +281,7 @@ _ALL = (
     Recipe(
         "head-8",
         "head size 8, as many KV heads as heads",
-        changes=_head(8, kv_heads=4) + (("dit_config.num_heads", 4),),
+        changes=(*_head(8, kv_heads=4), ("dit_config.num_heads", 4)),
     ),
     Recipe("head-24", "head size 24", changes=_head(24)),
     Recipe("head-32", "head size 32, one KV head", changes=_head(32, kv_heads=1)),
@@ -317,7 +317,11 @@ _ALL = (
         changes=(("patch_size", 2), ("feat_dim", 8), *_vae(latent_dim=8)),
     ),
     Recipe("vae-plain", "no sample-rate conditioning", changes=_vae(sr_bin_boundaries=None)),
-    Recipe("vae-dense", "depthwise false", changes=_vae(depthwise=False)),
+    Recipe(
+        "vae-dense",
+        "depthwise false, decoder down to one channel",
+        changes=_vae(depthwise=False, decoder_dim=64),
+    ),
     Recipe("cond-init", "cond_type scale_bias_init", changes=_vae(cond_type="scale_bias_init")),
     Recipe("cond-add", "cond_type add", changes=_vae(cond_type="add")),
     Recipe(

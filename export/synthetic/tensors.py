@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from export.voxcpm2.config import AudioVaeConfig, TransformerSpec, VoxCpm2Config
+from export.voxcpm2.config import AudioVaeConfig, VoxCpm2Config
 
 Kind = Literal[
     "weight",  # matrix or kernel, sized by its fan-in
@@ -156,7 +156,7 @@ def _residual_unit(name: str, channels: int, groups: int) -> Iterator[TensorSpec
 
 def _vae_encoder(config: AudioVaeConfig) -> Iterator[TensorSpec]:
     channels = config.encoder_dim
-    yield from _conv("encoder.block.0", 1, channels, 7)
+    yield from _conv("encoder.block.0", 1, channels, 7, gain=2.0)
     for index, stride in enumerate(config.encoder_rates, start=1):
         block = f"encoder.block.{index}.block"
         for unit in range(3):
@@ -165,7 +165,7 @@ def _vae_encoder(config: AudioVaeConfig) -> Iterator[TensorSpec]:
         yield from _snake(f"{block}.3", channels)
         yield from _conv(f"{block}.4", channels, 2 * channels, 2 * stride)
         channels *= 2
-    yield from _conv("encoder.fc_mu", channels, config.latent_channels, 3)
+    yield from _conv("encoder.fc_mu", channels, config.latent_channels, 3, gain=1.3)
     yield from _conv("encoder.fc_logvar", channels, config.latent_channels, 3)
 
 
@@ -196,7 +196,7 @@ def _vae_decoder(config: AudioVaeConfig) -> Iterator[TensorSpec]:
             unit += 1
     last = first + len(config.decoder_rates)
     yield from _snake(f"decoder.model.{last}", outputs)
-    yield from _conv(f"decoder.model.{last + 1}", outputs, 1, 7, gain=0.1)
+    yield from _conv(f"decoder.model.{last + 1}", outputs, 1, 7, gain=0.04)
     if config.sr_bin_boundaries is not None:
         for index in range(len(config.decoder_rates)):
             name = f"decoder.sr_cond_model.{first + index}"

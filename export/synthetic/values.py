@@ -19,6 +19,7 @@ _CENTRE = 4 * 255 / 2
 _SIGMA = math.sqrt(4 * (256**2 - 1) / 12)
 _EVEN_BYTES = np.uint32(0x00FF00FF)
 _LOW_HALF = np.uint32(0xFFFF)
+_GO_ON = 6.0
 
 
 def value_blocks(spec: TensorSpec, seed: int) -> Iterator[npt.NDArray[np.generic]]:
@@ -88,8 +89,8 @@ def _stop_head(spec: TensorSpec, seed: int, std: float) -> npt.NDArray[np.float3
     """Rows "go on" and "stop".
 
     SiLU's output has a positive mean, so a slightly larger first row makes "go on" the usual
-    answer while the hidden state still decides.
+    answer while the hidden state still decides, at every hidden size.
     """
     rows = _draw(_generator(spec, seed), spec.count, 0.0, std).reshape(spec.shape)
-    rows[0] += np.float32(std * 0.5)
+    rows[0] += np.float32(_GO_ON / spec.shape[1])
     return rows.ravel()
