@@ -13,6 +13,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from edge_runtime.errors import CheckpointError, UnsupportedError
+from export.graph.transformer_spec import TransformerSpec
 
 
 class _Frozen(BaseModel):
@@ -46,7 +47,7 @@ class LmConfig(_Frozen):
     dim_model_base: int = 256
     scale_depth: float
     rope_theta: float = Field(gt=0)
-    kv_channels: int | None = None
+    kv_channels: int | None = Field(None, gt=0)
     no_rope: bool = False
 
 
@@ -57,7 +58,7 @@ class EncoderConfig(_Frozen):
     ffn_dim: int = Field(4096, gt=0)
     num_heads: int = Field(16, gt=0)
     num_layers: int = Field(4, gt=0)
-    kv_channels: int | None = None
+    kv_channels: int | None = Field(None, gt=0)
 
 
 class CfmConfig(_Frozen):
@@ -175,6 +176,13 @@ class VoxCpm2Config(_Frozen):
         return self
 
     @property
+    def max_rows(self) -> int:
+        """KV rows that a request can use: the rope tables of the reference end there too."""
+        if self.base_lm.rope or self.residual_lm.rope:
+            return min(self.max_length, self.lm_config.max_position_embeddings)
+        return self.max_length
+
+    @property
     def base_lm(self) -> TransformerSpec:
         """Base LM: text and audio rows to semantic hidden states."""
         lm = self.lm_config
@@ -223,23 +231,6 @@ class VoxCpm2Config(_Frozen):
             residual_scale=lm.scale_depth / math.sqrt(layers) if lm.use_mup else 1.0,
             rope=not no_rope,
         )
-
-
-class TransformerSpec(_Frozen):
-    """What the graph builder needs of one MiniCPM-4 stack.
-
-    `residual_scale` is muP's depth scale; it multiplies what each sub-layer adds.
-    """
-
-    hidden: int
-    ffn: int
-    num_heads: int
-    num_kv_heads: int
-    head_size: int
-    num_layers: int
-    eps: float
-    residual_scale: float
-    rope: bool
 
 
 def load_config(folder: Path) -> VoxCpm2Config:

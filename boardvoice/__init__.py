@@ -1,0 +1,1 @@
+"""Boardvoice: big open speech models on small boards."""

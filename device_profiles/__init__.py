@@ -1,0 +1,1 @@
+"""Profiles: one per board, as data."""

@@ -1,0 +1,70 @@
+"""What a back end offers: graphs that run on bound arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+
+class Binding(Protocol):
+    """Arrays bound to a graph's inputs and outputs, run as often as wanted without copies.
+
+    The arrays stay the caller's: what stands in them when `run` is called is the input, and the
+    outputs are written into them. Binding the same array as input and output lets the graph
+    update it in place (KV cache).
+    """
+
+    def input(self, name: str, array: Array) -> None:
+        """Bind a C-contiguous array as the input ``name``."""
+        ...
+
+    def output(self, name: str, array: Array) -> None:
+        """Bind a C-contiguous array of the exact shape as the output ``name``."""
+        ...
+
+    def run(self) -> None:
+        """Run the graph once.
+
+        Raises:
+            BackendError: The graph failed.
+        """
+        ...
+
+
+class Graph(Protocol):
+    """A loaded graph."""
+
+    @property
+    def name(self) -> str:
+        """File stem, for messages."""
+        ...
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, npt.NDArray[np.float32]]:
+        """Run once on the given inputs and return all outputs by name.
+
+        Raises:
+            BackendError: The graph failed.
+        """
+        ...
+
+    def bind(self) -> Binding:
+        """Start an empty binding."""
+        ...
+
+
+class Backend(Protocol):
+    """Loads graphs for one kind of device."""
+
+    def load(self, path: Path) -> Graph:
+        """Load a graph file.
+
+        Raises:
+            BackendError: The file cannot be loaded.
+        """
+        ...

@@ -1,0 +1,188 @@
+"""The bundle: a folder with a manifest that names every file, its size and its SHA-256."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from edge_runtime.errors import BundleError
+
+MANIFEST = "manifest.json"
+FORMAT = 1
+_BLOCK = 1024 * 1024
+
+
+class BundleFile(BaseModel):
+    """One file of a bundle."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    size: int = Field(ge=0)
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+
+
+class Manifest(BaseModel):
+    """`manifest.json`.
+
+    Attributes:
+        format: Version of this layout.
+        family: Model family; names the folder in `edge_runtime` that runs it.
+        name: What the voice is called.
+        made_by: Program and version that wrote the bundle.
+        weights: Weight plan (`f32`, `f16`, `int8`, `int4`).
+        profile: Device profile it was exported for, if one was named.
+        synthetic: Set when the weights are seeded noise: it makes sound, not speech.
+        model: The family's own description, read by that family.
+        files: Every other file of the bundle by its relative path.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal[1]
+    family: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
+    name: str
+    made_by: str
+    weights: str
+    profile: str | None = None
+    synthetic: bool = False
+    model: dict[str, Any]
+    files: dict[str, BundleFile]
+
+    @field_validator("files")
+    @classmethod
+    def _inside(cls, files: dict[str, BundleFile]) -> dict[str, BundleFile]:
+        for name in files:
+            path = PurePosixPath(name)
+            if path.is_absolute() or ".." in path.parts or "\\" in name or not path.parts:
+                raise ValueError(f"file name {name!r} leads out of the bundle")
+        return files
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """An opened bundle.
+
+    Attributes:
+        folder: Where it lies.
+        manifest: Its manifest.
+    """
+
+    folder: Path
+    manifest: Manifest
+
+    @staticmethod
+    def open(folder: Path | str, *, verify: bool = True) -> Bundle:
+        """Read the manifest and check the files against it.
+
+        Args:
+            folder: Bundle folder.
+            verify: Compare every file's SHA-256; without it only presence and size. A flipped
+                bit in a weight loads silently in ONNX Runtime, so only the hash finds it.
+
+        Raises:
+            BundleError: Missing, torn, altered, or written by another version.
+        """
+        folder = Path(folder)
+        bundle = Bundle(folder, _read_manifest(folder))
+        bundle._check_sizes()
+        if verify:
+            bundle._check_hashes()
+        return bundle
+
+    def path(self, name: str) -> Path:
+        """Path of a file that the manifest lists.
+
+        Raises:
+            BundleError: The manifest does not list it.
+        """
+        if name not in self.manifest.files:
+            raise BundleError(
+                f"{self.folder / MANIFEST} lists no file {name!r}.", remedy="Export it again."
+            )
+        return self.folder / name
+
+    def _check_sizes(self) -> None:
+        for name, entry in self.manifest.files.items():
+            path = self.folder / name
+            try:
+                found = path.stat().st_size
+            except OSError:
+                raise _damaged(path, "is missing") from None
+            if not path.is_file():
+                raise _damaged(path, "is not a file")
+            if found != entry.size:
+                raise _damaged(path, f"has {found} bytes, the manifest says {entry.size}")
+
+    def _check_hashes(self) -> None:
+        files = self.manifest.files
+        largest_first = sorted(files, key=lambda name: -files[name].size)
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            digests = pool.map(lambda name: sha256_of(self.folder / name), largest_first)
+            for name, digest in zip(largest_first, digests, strict=True):
+                if digest != files[name].sha256:
+                    raise _damaged(self.folder / name, "does not match its SHA-256")
+
+
+def sha256_of(path: Path) -> str:
+    """Hex SHA-256 of a file, read in blocks."""
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as stream:
+            while block := stream.read(_BLOCK):
+                digest.update(block)
+    except OSError as error:
+        raise _damaged(path, f"cannot be read ({error.strerror})") from error
+    return digest.hexdigest()
+
+
+def manifest_text(manifest: Manifest) -> str:
+    """The manifest as it is written: sorted, indented, one final newline."""
+    data: Mapping[str, Any] = manifest.model_dump(mode="json")
+    return json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _read_manifest(folder: Path) -> Manifest:
+    file = folder / MANIFEST
+    if not folder.is_dir():
+        raise BundleError(
+            f"{folder} is not a folder.", remedy="Name the folder that 'boardvoice export' wrote."
+        )
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BundleError(
+            f"{file} does not exist: {folder} is not a bundle.",
+            remedy="Name the folder that 'boardvoice export' wrote.",
+        ) from None
+    except (ValueError, OSError) as error:
+        raise _damaged(file, f"is not readable JSON ({error})") from error
+    if isinstance(data, dict) and data.get("format") != FORMAT:
+        raise BundleError(
+            f"{file}: format {data.get('format')!r} is not {FORMAT}.",
+            remedy="Export it with this version of boardvoice, or install the one that made it.",
+        )
+    try:
+        return Manifest.model_validate(data)
+    except ValidationError as error:
+        raise BundleError(
+            f"{file}: {describe_errors(error)}.", remedy="Export or copy the bundle again."
+        ) from error
+
+
+def describe_errors(error: ValidationError) -> str:
+    """All findings of pydantic in one line: key, then what is wrong with it."""
+    return "; ".join(
+        f"{'.'.join(str(part) for part in item['loc']) or 'top level'}: {item['msg']}"
+        for item in error.errors()
+    )
+
+
+def _damaged(path: Path, what: str) -> BundleError:
+    return BundleError(f"{path} {what}.", remedy="Export or copy the bundle again.")

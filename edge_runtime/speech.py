@@ -1,0 +1,205 @@
+"""What goes into a request for speech and what comes out of it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_runtime.errors import UsageError
+
+FloatArray = npt.NDArray[np.float32]
+
+StopReason = Literal["stop", "cap", "max_len", "kv_capacity", "cancelled"]
+
+
+@dataclass(frozen=True)
+class SpeechOptions:
+    """How to speak. Defaults are those of the official package.
+
+    Attributes:
+        seed: Seed of all noise; None draws one, which the metrics report.
+        steps: Euler steps of the flow solver, 2 to 100.
+        cfg: Classifier-free guidance, 0.1 to 10; at 1 the unguided half is not computed.
+        min_len: The stop head is ignored for this many patches after the first.
+        max_len: Most patches per text chunk.
+        retry_badcase: Speak a chunk again with seed + 1 when it runs too long for its text.
+            Streams never retry: what was sent cannot be taken back.
+        retry_times: Most attempts per chunk.
+        retry_ratio: Patches per text token that count as too long; also the cap of every run,
+            ``retry_ratio * tokens + 10``.
+        chunk_rows: KV rows that one chunk of a long text may need, prefix and longest reply
+            together; None takes the profile's.
+        trim_silence: Trim silence off reference and prompt audio.
+    """
+
+    seed: int | None = None
+    steps: int = 10
+    cfg: float = 2.0
+    min_len: int = 2
+    max_len: int = 4096
+    retry_badcase: bool = True
+    retry_times: int = 3
+    retry_ratio: float = 6.0
+    chunk_rows: int | None = None
+    trim_silence: bool = False
+
+    def __post_init__(self) -> None:
+        checks = (
+            ("seed", self.seed is None or 0 <= self.seed < 2**63, "0 to 2^63 - 1"),
+            ("steps", 2 <= self.steps <= 100, "2 to 100"),
+            ("cfg", math.isfinite(self.cfg) and 0.1 <= self.cfg <= 10, "0.1 to 10"),
+            ("min_len", self.min_len >= 0, "0 or more"),
+            ("max_len", self.max_len >= 1, "1 or more"),
+            ("retry_times", 1 <= self.retry_times <= 20, "1 to 20"),
+            ("retry_ratio", math.isfinite(self.retry_ratio) and self.retry_ratio > 0, "above 0"),
+            ("chunk_rows", self.chunk_rows is None or self.chunk_rows >= 16, "16 or more"),
+        )
+        for name, good, allowed in checks:
+            if not good:
+                raise UsageError(
+                    f"{name} is {getattr(self, name)!r}.", remedy=f"It must be {allowed}."
+                )
+
+
+@dataclass(frozen=True)
+class ChunkReport:
+    """One chunk of the text, as it was spoken.
+
+    Attributes:
+        text: The chunk.
+        tokens: Its tokens.
+        prefix_rows: KV rows before the first patch.
+        patches: Patches it took.
+        stop_reason: Why it ended.
+        attempts: Times it was spoken.
+        seed: Seed of the attempt that was kept.
+    """
+
+    text: str
+    tokens: int
+    prefix_rows: int
+    patches: int
+    stop_reason: StopReason
+    attempts: int
+    seed: int
+
+
+@dataclass
+class SpeechMetrics:
+    """Figures of one run; filled while it runs. Times are wall milliseconds.
+
+    Attributes:
+        seed: Seed of the run.
+        sample_rate: Samples per second of the audio.
+        patch_seconds: Audio per patch.
+        ms: Time by component: ``text``, ``encode``, ``prefill``, ``flow``, ``patch_encoder``,
+            ``lm_step``, ``vae_decode``.
+        chunks: Reports of the text chunks.
+        kv_bytes: Largest KV cache held.
+        first_audio_ms: From the call to the first samples.
+        samples: Samples of audio returned.
+        decoded_patches: Patches computed, including those of attempts that were not kept.
+        warnings: What the user should know.
+    """
+
+    seed: int
+    sample_rate: int
+    patch_seconds: float
+    ms: dict[str, float] = field(default_factory=dict)
+    chunks: list[ChunkReport] = field(default_factory=list)
+    kv_bytes: int = 0
+    first_audio_ms: float = 0.0
+    samples: int = 0
+    decoded_patches: int = 0
+    peak_rss_anon_bytes: int = 0
+    warnings: list[str] = field(default_factory=list)
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+
+    @contextmanager
+    def timed(self, component: str) -> Iterator[None]:
+        """Add the block's time to a component."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            spent = (time.perf_counter() - start) * 1000
+            self.ms[component] = self.ms.get(component, 0.0) + spent
+
+    @property
+    def patches(self) -> int:
+        """Patches of audio returned."""
+        return sum(chunk.patches for chunk in self.chunks)
+
+    @property
+    def stop_reason(self) -> StopReason:
+        """``stop`` when the model ended every chunk itself, else the first other reason."""
+        others = (chunk.stop_reason for chunk in self.chunks if chunk.stop_reason != "stop")
+        return next(others, "stop" if self.chunks else "cancelled")
+
+    @property
+    def audio_s(self) -> float:
+        """Seconds of audio returned."""
+        return self.samples / self.sample_rate
+
+    def as_dict(self) -> dict[str, Any]:
+        """The names that every machine-readable output uses."""
+        loop = ("flow", "patch_encoder", "lm_step", "vae_decode")
+        patches = max(self.decoded_patches, 1)
+        return {
+            "patches": self.patches,
+            "stop_reason": self.stop_reason,
+            "prefix_rows": max((chunk.prefix_rows for chunk in self.chunks), default=0),
+            "kv_bytes": self.kv_bytes,
+            "ms": {name: round(value, 3) for name, value in self.ms.items()},
+            "first_audio_ms": round(self.first_audio_ms, 3),
+            "ms_per_patch": round(sum(self.ms.get(name, 0.0) for name in loop) / patches, 3),
+            "cpu_s_per_patch": round(self.cpu_s / patches, 4),
+            "rtf": round(self.wall_s / self.audio_s, 4) if self.samples else None,
+            "peak_rss_anon_bytes": self.peak_rss_anon_bytes,
+            "audio_s": round(self.audio_s, 4),
+            "wall_s": round(self.wall_s, 4),
+            "sample_rate": self.sample_rate,
+            "seed": self.seed,
+            "attempts": sum(chunk.attempts for chunk in self.chunks),
+            "chunks": [
+                {
+                    "text": chunk.text,
+                    "tokens": chunk.tokens,
+                    "prefix_rows": chunk.prefix_rows,
+                    "patches": chunk.patches,
+                    "stop_reason": chunk.stop_reason,
+                    "attempts": chunk.attempts,
+                    "seed": chunk.seed,
+                }
+                for chunk in self.chunks
+            ],
+            "warnings": list(self.warnings),
+        }
+
+
+@dataclass(frozen=True)
+class Speech:
+    """A finished utterance.
+
+    Attributes:
+        audio: Mono samples f32 [n] within ±1.
+        sample_rate: Samples per second.
+        metrics: Figures of the run.
+    """
+
+    audio: FloatArray
+    sample_rate: int
+    metrics: SpeechMetrics
+
+    @property
+    def stop_reason(self) -> StopReason:
+        """Why it ended."""
+        return self.metrics.stop_reason

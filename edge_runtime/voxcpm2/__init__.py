@@ -1,0 +1,1 @@
+"""VoxCPM2 at run time."""

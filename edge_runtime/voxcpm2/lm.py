@@ -1,0 +1,112 @@
+"""Base and residual LM: prefill and step over one in-place KV cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_runtime.backends.protocol import Array, Binding, Graph
+from edge_runtime.cancel import CancelToken
+from edge_runtime.kv_cache import KVCache, KVShape
+from edge_runtime.voxcpm2.spec import VoxCpm2Spec
+
+FloatArray = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class LmOutput:
+    """What the last row says.
+
+    Attributes:
+        mu: Conditioning of the next patch [1, 2, flow hidden].
+        stop_logits: Scores of "go on" and "stop" [1, 2].
+    """
+
+    mu: FloatArray
+    stop_logits: FloatArray
+
+    @property
+    def stop(self) -> bool:
+        """Whether the model wants to stop after the patch that `mu` conditions."""
+        return int(self.stop_logits[0].argmax()) == 1
+
+
+class LanguageModel:
+    """One request's LM state.
+
+    Args:
+        graph: ``lm.onnx``.
+        spec: Sizes.
+        shape: KV sizes.
+        rows: Rows to make room for at once (prefix and expected reply).
+    """
+
+    def __init__(self, graph: Graph, spec: VoxCpm2Spec, shape: KVShape, rows: int) -> None:
+        self._graph = graph
+        self._spec = spec
+        self.cache = KVCache(shape, rows)
+        self._seqlens = np.zeros(1, np.int32)
+        self._total = np.zeros((), np.int32)
+        self.output = LmOutput(
+            np.empty((1, 2, spec.flow.hidden), np.float32), np.empty((1, 2), np.float32)
+        )
+        self._step_row = np.empty((1, 1, spec.hidden), np.float32)
+        self._step: Binding | None = None
+
+    def prefill(
+        self, rows: FloatArray, is_audio: FloatArray, cancel: CancelToken | None = None
+    ) -> bool:
+        """Append the prefix, a bucket of rows at a time so that scratch memory stays bounded.
+
+        Args:
+            rows: [S, hidden].
+            is_audio: [S], 1 where a row is an encoded patch.
+            cancel: Checked before every bucket.
+
+        Returns:
+            False when cancelled.
+        """
+        bucket = self.cache.shape.bucket_rows
+        for start in range(0, len(rows), bucket):
+            if cancel is not None and cancel.cancelled:
+                return False
+            piece = np.ascontiguousarray(rows[None, start : start + bucket])
+            mask = np.ascontiguousarray(is_audio[None, start : start + bucket, None], np.float32)
+            self.cache.reserve(self.cache.rows + piece.shape[1])
+            self._append(self._bind(piece, mask), piece.shape[1])
+        return True
+
+    def step(self, row: FloatArray) -> None:
+        """Append one encoded patch [1, 1, hidden]; `output` then speaks of the next patch."""
+        if self.cache.reserve(self.cache.rows + 1) or self._step is None:
+            self._step = self._bind(self._step_row, np.ones((1, 1, 1), np.float32))
+        self._step_row[...] = row
+        self._append(self._step, 1)
+
+    def _append(self, binding: Binding, count: int) -> None:
+        total = self.cache.rows + count
+        self._seqlens[0] = total - 1
+        self._total[...] = total
+        binding.run()
+        self.cache.rows = total
+
+    def _bind(self, rows: FloatArray, is_audio: FloatArray) -> Binding:
+        binding = self._graph.bind()
+        inputs: dict[str, Array] = {
+            "rows": rows,
+            "is_audio": is_audio,
+            "seqlens_k": self._seqlens,
+            "total_rows": self._total,
+        }
+        for name, array in inputs.items():
+            binding.input(name, array)
+        for past, present, buffer in zip(
+            self.cache.names("past"), self.cache.names("present"), self.cache.buffers, strict=True
+        ):
+            binding.input(past, buffer)
+            binding.output(present, buffer)
+        binding.output("mu", self.output.mu)
+        binding.output("stop_logits", self.output.stop_logits)
+        return binding

@@ -1,0 +1,159 @@
+"""The prefix of a request: reference, text and prompt audio as rows for the LM.
+
+Source: `_generate_with_prompt_cache` and `_make_ref_prefix` of `voxcpm2.py`, voxcpm 2.0.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_runtime.backends.protocol import Graph
+from edge_runtime.bundle import Bundle
+from edge_runtime.errors import BundleError
+from edge_runtime.tokenizer import Tokenizer
+from edge_runtime.voxcpm2.spec import VoxCpm2Spec
+
+FloatArray = npt.NDArray[np.float32]
+
+# Patches before the reply that the VAE decoder is fed first, so that it starts warm.
+_CONTEXT_PATCHES = 3
+# Patches encoded per call: bounds scratch memory for long references.
+_ENCODE_PATCHES = 64
+
+
+@dataclass(frozen=True)
+class VoicePrompt:
+    """Encoded audio that a request starts from.
+
+    Attributes:
+        reference: Patches [N, P, D] of the voice to speak with, or None.
+        prompt: Patches [N, P, D] of speech to go on from, or None.
+        prompt_text: What is said in `prompt`.
+    """
+
+    reference: FloatArray | None = None
+    prompt: FloatArray | None = None
+    prompt_text: str = ""
+
+    @property
+    def rows(self) -> int:
+        """KV rows that the audio takes, with the two tokens around a reference."""
+        reference = 0 if self.reference is None else len(self.reference) + 2
+        return reference + (0 if self.prompt is None else len(self.prompt))
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """Rows for prefill, and what the first patch needs.
+
+    Attributes:
+        rows: [S, hidden].
+        is_audio: [S], 1 where the row is an encoded patch.
+        last_patch: [P, D], the patch before the reply (zeros when the prefix ends in text).
+        context: Patches [0..3, P, D] that warm up the VAE decoder.
+        target_tokens: Tokens of the text to speak, without prompt text and control tokens.
+    """
+
+    rows: FloatArray
+    is_audio: FloatArray
+    last_patch: FloatArray
+    context: FloatArray
+    target_tokens: int
+
+
+class PrefixBuilder:
+    """Turns text and encoded audio into rows.
+
+    Args:
+        bundle: Holds the embedding table and the tokenizer.
+        spec: Sizes.
+        patch_encoder: ``patch_encoder.onnx``.
+    """
+
+    def __init__(self, bundle: Bundle, spec: VoxCpm2Spec, patch_encoder: Graph) -> None:
+        self._spec = spec
+        self._patch_encoder = patch_encoder
+        self._tokenizer = Tokenizer.load(bundle.path(spec.tokenizer), spec.control.ids)
+        self._table = _embedding_table(bundle, spec)
+        if self._tokenizer.vocab_size > spec.embedding.vocab:
+            raise BundleError(
+                f"{bundle.path(spec.tokenizer)} has {self._tokenizer.vocab_size} tokens, the "
+                f"embedding table {spec.embedding.vocab}.",
+                remedy="Export again from a checkpoint whose tokenizer belongs to it.",
+            )
+
+    def count_tokens(self, text: str) -> int:
+        """Tokens of a text.
+
+        Raises:
+            TextError: The text would become control tokens.
+        """
+        return len(self._tokenizer.encode(text))
+
+    def build(self, text: str, voice: VoicePrompt) -> Prefix:
+        """Build the prefix.
+
+        Args:
+            text: Normalised text to speak.
+            voice: Encoded audio.
+
+        Raises:
+            TextError: The text would become control tokens.
+        """
+        spec = self._spec
+        spoken = voice.prompt_text + text if voice.prompt is not None else text
+        tokens = [*self._tokenizer.encode(spoken), spec.control.audio_start]
+        segments: list[tuple[FloatArray, float]] = []
+        audio: list[FloatArray] = []
+        if voice.reference is not None:
+            segments.append((self._embed([spec.control.ref_audio_start]), 0.0))
+            segments.append((self.encode_patches(voice.reference), 1.0))
+            segments.append((self._embed([spec.control.ref_audio_end]), 0.0))
+            audio.append(voice.reference)
+        segments.append((self._embed(tokens), 0.0))
+        last_patch = np.zeros((spec.patch_size, spec.latent_dim), np.float32)
+        context = np.empty((0, spec.patch_size, spec.latent_dim), np.float32)
+        if voice.prompt is not None:
+            segments.append((self.encode_patches(voice.prompt), 1.0))
+            audio.append(voice.prompt)
+            last_patch = voice.prompt[-1]
+            context = np.concatenate(audio)[-_CONTEXT_PATCHES:]
+        return Prefix(
+            rows=np.concatenate([rows for rows, _ in segments]),
+            is_audio=np.concatenate([np.full(len(rows), flag) for rows, flag in segments]).astype(
+                np.float32
+            ),
+            last_patch=last_patch,
+            context=context,
+            target_tokens=self.count_tokens(text),
+        )
+
+    def encode_patches(self, patches: FloatArray) -> FloatArray:
+        """Encode patches [N, P, D] to LM rows [N, hidden]."""
+        pieces = [
+            self._patch_encoder.run(
+                {"patches": np.ascontiguousarray(patches[start : start + _ENCODE_PATCHES])}
+            )["rows"][:, 0]
+            for start in range(0, len(patches), _ENCODE_PATCHES)
+        ]
+        return np.concatenate(pieces)
+
+    def _embed(self, tokens: list[int]) -> FloatArray:
+        rows = self._table[np.asarray(tokens)].astype(np.float32)
+        return rows * np.float32(self._spec.embedding.scale)
+
+
+def _embedding_table(bundle: Bundle, spec: VoxCpm2Spec) -> npt.NDArray[np.floating]:
+    """Map the table: only the rows that are gathered are ever read."""
+    dtype = np.dtype({"f32": "<f4", "f16": "<f2"}[spec.embedding.dtype])
+    path = bundle.path(spec.embedding.file)
+    shape = (spec.embedding.vocab, spec.hidden)
+    if path.stat().st_size != dtype.itemsize * shape[0] * shape[1]:
+        raise BundleError(
+            f"{path} does not hold {shape[0]} x {shape[1]} {spec.embedding.dtype} values.",
+            remedy="Export the bundle again.",
+        )
+    return np.memmap(path, dtype, mode="r", shape=shape)

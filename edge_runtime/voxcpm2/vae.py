@@ -1,0 +1,81 @@
+"""AudioVAE at run time: encoder and decoder that carry their state from chunk to chunk."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_runtime.backends.protocol import Graph
+from edge_runtime.cancel import CancelToken
+from edge_runtime.noise import Noise
+from edge_runtime.voxcpm2.spec import StreamSpec, VoxCpm2Spec
+
+FloatArray = npt.NDArray[np.float32]
+
+# Patches encoded per call: bounds the encoder's activations whatever the clip's length.
+_ENCODE_PATCHES = 16
+
+
+class _Stream:
+    """A streaming graph with its states."""
+
+    def __init__(self, graph: Graph, spec: StreamSpec) -> None:
+        self._graph = graph
+        self._states = {
+            f"state_{index}": np.zeros(shape, np.float32) for index, shape in enumerate(spec.states)
+        }
+
+    def run(self, feeds: dict[str, FloatArray], output: str) -> FloatArray:
+        """Run one chunk and keep the states it leaves."""
+        results = self._graph.run({**feeds, **self._states})
+        self._states = {name: results[f"next_{name}"] for name in self._states}
+        return results[output]
+
+
+def encode_audio(
+    graph: Graph, spec: VoxCpm2Spec, audio: FloatArray, cancel: CancelToken | None = None
+) -> FloatArray | None:
+    """Encode audio to latent patches.
+
+    Args:
+        graph: ``vae_encoder.onnx``.
+        spec: Sizes.
+        audio: Mono samples at the encoder's rate, a whole number of patches.
+        cancel: Checked before every chunk.
+
+    Returns:
+        Patches [N, P, D], or None when cancelled.
+    """
+    stream = _Stream(graph, spec.vae_encoder)
+    chunk = _ENCODE_PATCHES * spec.patch_size * spec.vae_encoder.hop
+    frames = []
+    for start in range(0, len(audio), chunk):
+        if cancel is not None and cancel.cancelled:
+            return None
+        piece = np.ascontiguousarray(audio[None, None, start : start + chunk], np.float32)
+        frames.append(stream.run({"audio": piece}, "latent")[0].T)
+    latent = np.concatenate(frames)
+    return np.ascontiguousarray(latent.reshape(-1, spec.patch_size, spec.latent_dim))
+
+
+class VaeDecoder:
+    """Decodes one utterance patch by patch; streamed and whole audio are the same samples.
+
+    Args:
+        graph: ``vae_decoder.onnx``.
+        spec: Sizes.
+        noise: Source of the noise blocks' input, for checkpoints that have them.
+    """
+
+    def __init__(self, graph: Graph, spec: VoxCpm2Spec, noise: Noise) -> None:
+        self._stream = _Stream(graph, spec.vae_decoder)
+        self._spec = spec
+        self._noise = noise
+
+    def decode(self, patch: FloatArray) -> FloatArray:
+        """Decode one patch [P, D] to its samples [P * hop], within ±1."""
+        feeds = {"latent": np.ascontiguousarray(patch.T[None])}
+        for index, hop in enumerate(self._spec.noise_hops):
+            shape = (1, 1, len(patch) * hop)
+            feeds[f"noise_{index}"] = self._noise.decoder(shape)
+        return self._stream.run(feeds, "audio")[0, 0]

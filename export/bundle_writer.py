@@ -1,0 +1,147 @@
+"""Writes a bundle: graphs with their weight files, further files, the manifest, all at once."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from edge_runtime.atomic import atomic_folder
+from edge_runtime.bundle import FORMAT, MANIFEST, BundleFile, Manifest, manifest_text, sha256_of
+from edge_runtime.errors import OutputError
+from export.graph.builder import GraphBuilder
+from export.weights.plan import WeightPlan
+from export.weights.weight_file import WeightFile
+
+GRAPHS = "graphs"
+
+# Told what is being written, and the bytes of each piece.
+Progress = Callable[[str, int], None]
+
+
+class BundleWriter:
+    """Collects the files of one bundle in a temporary folder.
+
+    Args:
+        folder: The temporary folder.
+        plan: Weight plan of all graphs.
+        progress: Called with a file name and the bytes written to it.
+    """
+
+    def __init__(self, folder: Path, plan: WeightPlan, progress: Progress | None = None) -> None:
+        self._folder = folder
+        self._plan = plan
+        self._progress = progress or (lambda name, size: None)
+        self._files: dict[str, BundleFile] = {}
+
+    @property
+    def plan(self) -> WeightPlan:
+        """Weight plan of all graphs."""
+        return self._plan
+
+    @contextlib.contextmanager
+    def graph(self, name: str) -> Iterator[tuple[GraphBuilder, Callable[[onnx.ModelProto], str]]]:
+        """Open a graph with a weight file beside it.
+
+        Yields:
+            The builder, and a function that saves the model and returns its path in the bundle.
+        """
+        folder = self._folder / GRAPHS
+        folder.mkdir(exist_ok=True)
+        weights_path = folder / f"{name}.weights"
+
+        def save(model: onnx.ModelProto) -> str:
+            data = model.SerializeToString()
+            return self.add_bytes(f"{GRAPHS}/{name}.onnx", data)
+
+        with WeightFile(weights_path, lambda size: self._progress(weights_path.name, size)) as file:
+            yield GraphBuilder(name, file, self._plan), save
+        if file.size == 0:
+            weights_path.unlink()
+        else:
+            self._files[f"{GRAPHS}/{name}.weights"] = BundleFile(size=file.size, sha256=file.sha256)
+
+    def add_bytes(self, name: str, data: bytes) -> str:
+        """Add a small file."""
+        (self._folder / name).write_bytes(data)
+        self._files[name] = BundleFile(size=len(data), sha256=hashlib.sha256(data).hexdigest())
+        self._progress(name, len(data))
+        return name
+
+    def add_array(
+        self, name: str, dtype: npt.DTypeLike, pieces: Iterable[npt.NDArray[np.generic]]
+    ) -> str:
+        """Add a raw array, given in consecutive pieces."""
+        digest, size = hashlib.sha256(), 0
+        with (self._folder / name).open("xb") as stream:
+            for piece in pieces:
+                data = memoryview(np.ascontiguousarray(piece, dtype=dtype)).cast("B")
+                stream.write(data)
+                digest.update(data)
+                size += len(data)
+                self._progress(name, len(data))
+        self._files[name] = BundleFile(size=size, sha256=digest.hexdigest())
+        return name
+
+    def add_copy(self, name: str, source: Path) -> str:
+        """Add a copy of a file."""
+        target = self._folder / name
+        shutil.copyfile(source, target)
+        self._files[name] = BundleFile(size=target.stat().st_size, sha256=sha256_of(target))
+        self._progress(name, self._files[name].size)
+        return name
+
+    def finish(
+        self,
+        *,
+        family: str,
+        name: str,
+        made_by: str,
+        model: dict[str, Any],
+        profile: str | None,
+        synthetic: bool,
+    ) -> Manifest:
+        """Write the manifest."""
+        manifest = Manifest(
+            format=FORMAT,
+            family=family,
+            name=name,
+            made_by=made_by,
+            weights=self._plan.name,
+            profile=profile,
+            synthetic=synthetic,
+            model=model,
+            files=dict(sorted(self._files.items())),
+        )
+        (self._folder / MANIFEST).write_text(manifest_text(manifest), encoding="utf-8")
+        return manifest
+
+
+@contextlib.contextmanager
+def bundle_writer(
+    folder: Path, plan: WeightPlan, *, replace: bool = False, progress: Progress | None = None
+) -> Iterator[BundleWriter]:
+    """Open a writer; the bundle appears under its name when the block succeeds.
+
+    Raises:
+        OutputError: The folder exists (without ``replace``), or cannot be written.
+    """
+    try:
+        with atomic_folder(folder, replace=replace) as temporary:
+            yield BundleWriter(temporary, plan, progress)
+    except FileExistsError:
+        raise OutputError(
+            f"{folder} exists.", remedy="Name another folder or use --force."
+        ) from None
+    except OSError as error:
+        raise OutputError(
+            f"{folder} cannot be written: {error.strerror or error}.",
+            remedy="Check free space and permissions.",
+        ) from error

@@ -1,0 +1,1 @@
+"""ONNX graph building blocks."""

@@ -1,0 +1,143 @@
+"""Linear layers in every weight format, read from the checkpoint in blocks of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from export.graph.builder import MICROSOFT, GraphBuilder
+from export.weights.plan import LayerKind, WeightFormat
+from export.weights.quantize import block_int4, block_int8, per_channel_int8
+
+FloatArray = npt.NDArray[np.float32]
+# Floats held at once while a layer is converted: 16 MiB in f32, a few times that in transit.
+_PIECE = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class LinearWeight:
+    """Rows of a linear layer, in torch's layout, without holding them.
+
+    Attributes:
+        outputs: Number of rows.
+        inputs: Number of columns.
+        rows: Returns rows ``start:stop`` as f32 [stop - start, inputs].
+    """
+
+    outputs: int
+    inputs: int
+    rows: Callable[[int, int], FloatArray]
+
+    def pieces(self) -> Iterator[tuple[int, FloatArray]]:
+        """Consecutive blocks of rows with the index of their first row."""
+        step = max(1, _PIECE // self.inputs)
+        for start in range(0, self.outputs, step):
+            yield start, self.rows(start, min(start + step, self.outputs))
+
+    @staticmethod
+    def stacked(*parts: LinearWeight) -> LinearWeight:
+        """One layer that computes several at once (fused QKV, fused gate and up)."""
+        bounds = np.cumsum([0, *(part.outputs for part in parts)])
+
+        def rows(start: int, stop: int) -> FloatArray:
+            found = [
+                part.rows(max(start - low, 0), min(stop - low, part.outputs))
+                for part, low in zip(parts, bounds[:-1].tolist(), strict=True)
+                if start < low + part.outputs and stop > low
+            ]
+            return found[0] if len(found) == 1 else np.concatenate(found)
+
+        return LinearWeight(int(bounds[-1]), parts[0].inputs, rows)
+
+
+def linear(
+    graph: GraphBuilder,
+    value: str,
+    weight: LinearWeight,
+    kind: LayerKind,
+    *,
+    bias: FloatArray | None = None,
+    name: str = "linear",
+) -> str:
+    """Emit ``value @ weight.T + bias`` in the format that the plan has for ``kind``.
+
+    Args:
+        graph: Graph under construction.
+        value: Input value [..., inputs].
+        weight: Weights in torch's layout [outputs, inputs].
+        kind: Layer kind, which decides the weight format.
+        bias: f32 [outputs] or None.
+        name: Name of the result.
+
+    Returns:
+        Name of the result [..., outputs].
+    """
+    emit = {
+        WeightFormat.F32: _float,
+        WeightFormat.F16: _float,
+        WeightFormat.INT8: _dynamic_int8,
+        WeightFormat.INT8_BLOCK: _block,
+        WeightFormat.INT4_BLOCK: _block,
+    }[graph.plan[kind]]
+    with graph.scope(name):
+        result = emit(graph, value, weight, graph.plan[kind])
+        if bias is not None:
+            result = graph.node("Add", [result, graph.weight(bias, "bias")], name="biased")
+    return result
+
+
+def _float(graph: GraphBuilder, value: str, weight: LinearWeight, format_: WeightFormat) -> str:
+    dtype = np.float32 if format_ is WeightFormat.F32 else np.float16
+    matrix = np.empty((weight.inputs, weight.outputs), dtype)
+    for start, rows in weight.pieces():
+        matrix[:, start : start + len(rows)] = rows.T
+    stored = graph.weight(matrix)
+    if dtype == np.float16:
+        # x86 and most boards have no f16 matrix product: folded to f32 once, at load.
+        stored = graph.node("Cast", [stored], to=1, name="weight_f32")
+    return graph.node("MatMul", [value, stored], name="product")
+
+
+def _dynamic_int8(
+    graph: GraphBuilder, value: str, weight: LinearWeight, _format: WeightFormat
+) -> str:
+    matrix = np.empty((weight.inputs, weight.outputs), np.int8)
+    scales = np.empty(weight.outputs, np.float32)
+    for start, rows in weight.pieces():
+        quantized, scale = per_channel_int8(rows)
+        matrix[:, start : start + len(rows)] = quantized.T
+        scales[start : start + len(rows)] = scale
+    inputs = [value, graph.weight(matrix), graph.weight(scales, "scale")]
+    return graph.node("DynamicQuantizeMatMul", inputs, domain=MICROSOFT, name="product")
+
+
+def _block(graph: GraphBuilder, value: str, weight: LinearWeight, format_: WeightFormat) -> str:
+    bits = 8 if format_ is WeightFormat.INT8_BLOCK else 4
+    block = 128 if bits == 8 and weight.inputs >= 128 else 32
+    count = -(-weight.inputs // block)
+    packed = block * bits // 8
+    quantize = block_int8 if bits == 8 else block_int4
+    scales = np.empty((weight.outputs, count), np.float32)
+
+    def pieces() -> Iterator[npt.NDArray[np.generic]]:
+        for start, rows in weight.pieces():
+            quantized, scale = quantize(rows, block)
+            scales[start : start + len(rows)] = scale
+            yield quantized
+
+    stored = graph.weights.add((weight.outputs, count, packed), np.uint8, pieces())
+    return graph.node(
+        "MatMulNBits",
+        [value, graph.stored(stored), graph.weight(scales, "scale")],
+        domain=MICROSOFT,
+        name="product",
+        K=weight.inputs,
+        N=weight.outputs,
+        bits=bits,
+        block_size=block,
+        # 4: activations in int8 blocks as well. On AVX2 and VNNI the only fast kernel.
+        accuracy_level=4,
+    )

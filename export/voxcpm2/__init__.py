@@ -1,0 +1,1 @@
+"""VoxCPM2: one module per graph."""

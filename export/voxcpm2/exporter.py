@@ -1,0 +1,183 @@
+"""VoxCPM2 checkpoint to bundle, tensor by tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_runtime.bundle import Manifest
+from edge_runtime.errors import CheckpointError
+from edge_runtime.tokenizer import Tokenizer
+from edge_runtime.voxcpm2.spec import (
+    ControlTokens,
+    EmbeddingSpec,
+    FlowSpec,
+    KVSpec,
+    StreamSpec,
+    VoxCpm2Spec,
+)
+from export.bundle_writer import BundleWriter, Progress, bundle_writer
+from export.checkpoint.folder import open_audio_vae, open_model
+from export.graph.heads import HeadLayout
+from export.graph.parameters import Parameters
+from export.voxcpm2.audio_vae import build_vae_decoder, build_vae_encoder
+from export.voxcpm2.config import AudioVaeConfig, VoxCpm2Config, load_config
+from export.voxcpm2.flow import build_flow, build_flow_condition, build_flow_time
+from export.voxcpm2.lm import build_lm
+from export.voxcpm2.patch_encoder import build_patch_encoder
+from export.weights.plan import LayerKind, PlanName, WeightFormat, WeightPlan
+
+FAMILY = "voxcpm2"
+_TOKENIZER = "tokenizer.json"
+_EMBEDDING_ROWS = 1024
+# A checkpoint made by `export.synthetic` says so under this key of its config.
+_SYNTHETIC_KEY = "boardvoice_synthetic"
+
+
+def export_voxcpm2(
+    checkpoint: Path,
+    out: Path,
+    *,
+    weights: PlanName = "int8",
+    profile: str | None = None,
+    name: str | None = None,
+    replace: bool = False,
+    progress: Progress | None = None,
+) -> Manifest:
+    """Export an official checkpoint folder to a bundle.
+
+    Args:
+        checkpoint: Folder with ``config.json``, the model, the AudioVAE and ``tokenizer.json``.
+        out: Bundle folder to write; appears only when it is complete.
+        weights: Weight plan.
+        profile: Device profile it is meant for; recorded.
+        name: What the voice is called; by default the checkpoint folder's name.
+        replace: Replace an existing bundle.
+        progress: Called with a file name and the bytes written to it.
+
+    Raises:
+        CheckpointError: Missing, torn or wrong checkpoint.
+        UnsupportedError: A feature that is refused by name.
+        OutputError: The bundle cannot be written.
+    """
+    config = load_config(checkpoint)
+    tokenizer = _check_tokenizer(checkpoint, config)
+    plan = WeightPlan.named(weights)
+    with (
+        closing(open_model(checkpoint)) as model,
+        closing(open_audio_vae(checkpoint)) as vae,
+        bundle_writer(out, plan, replace=replace, progress=progress) as writer,
+    ):
+        spec = _write(writer, Parameters(model), Parameters(vae), config, tokenizer)
+        return writer.finish(
+            family=FAMILY,
+            name=name or checkpoint.resolve().name,
+            made_by=f"boardvoice {version('boardvoice')}",
+            model=spec.model_dump(mode="json"),
+            profile=profile,
+            synthetic=_is_synthetic(checkpoint),
+        )
+
+
+def _write(
+    writer: BundleWriter,
+    model: Parameters,
+    vae: Parameters,
+    config: VoxCpm2Config,
+    tokenizer: Path,
+) -> VoxCpm2Spec:
+    graphs = {}
+    for name, build in (
+        ("lm", build_lm),
+        ("patch_encoder", build_patch_encoder),
+        ("flow", build_flow),
+        ("flow_time", build_flow_time),
+        ("flow_condition", build_flow_condition),
+    ):
+        with writer.graph(name) as (graph, save):
+            graphs[name] = save(build(graph, model, config))
+    states = {}
+    for name, build_half in (
+        ("vae_encoder", build_vae_encoder),
+        ("vae_decoder", build_vae_decoder),
+    ):
+        with writer.graph(name) as (graph, save):
+            proto, states[name] = build_half(graph, vae, config.audio_vae_config)
+            graphs[name] = save(proto)
+    embedding = _write_embedding(writer, model, config)
+    audio = config.audio_vae_config
+    return VoxCpm2Spec(
+        hidden=config.base_lm.hidden,
+        patch_size=config.patch_size,
+        latent_dim=config.feat_dim,
+        kv=KVSpec(
+            layers=config.base_lm.num_layers + config.residual_lm.num_layers,
+            num_kv_heads=config.base_lm.num_kv_heads,
+            head_size=HeadLayout.of(config.base_lm.head_size).padded,
+            max_rows=config.max_rows,
+        ),
+        flow=FlowSpec(hidden=config.flow.hidden, mean_mode=config.dit_config.dit_mean_mode),
+        embedding=embedding,
+        vae_encoder=StreamSpec(
+            sample_rate=audio.sample_rate,
+            hop=audio.encoder_hop,
+            states=tuple(states["vae_encoder"]),
+        ),
+        vae_decoder=StreamSpec(
+            sample_rate=audio.out_sample_rate,
+            hop=audio.decoder_hop,
+            states=tuple(states["vae_decoder"]),
+        ),
+        noise_hops=_noise_hops(audio),
+        tokenizer=writer.add_copy(_TOKENIZER, tokenizer),
+        graphs=graphs,
+    )
+
+
+def _write_embedding(
+    writer: BundleWriter, model: Parameters, config: VoxCpm2Config
+) -> EmbeddingSpec:
+    lm = config.lm_config
+    table = model.lazy("base_lm.embed_tokens.weight", lm.vocab_size, lm.hidden_size)
+    full = writer.plan[LayerKind.EMBEDDING] is WeightFormat.F32
+    dtype = np.dtype("<f4") if full else np.dtype("<f2")
+
+    def pieces() -> Iterator[npt.NDArray[np.generic]]:
+        for start in range(0, lm.vocab_size, _EMBEDDING_ROWS):
+            yield table.rows(start, min(start + _EMBEDDING_ROWS, lm.vocab_size)).astype(dtype)
+
+    return EmbeddingSpec(
+        file=writer.add_array("embedding.bin", dtype, pieces()),
+        vocab=lm.vocab_size,
+        dtype="f32" if full else "f16",
+        scale=lm.scale_emb if lm.use_mup else 1.0,
+    )
+
+
+def _noise_hops(audio: AudioVaeConfig) -> tuple[int, ...]:
+    if not audio.use_noise_block:
+        return ()
+    return tuple(int(hop) for hop in np.cumprod(audio.decoder_rates))
+
+
+def _check_tokenizer(checkpoint: Path, config: VoxCpm2Config) -> Path:
+    path = checkpoint / _TOKENIZER
+    if not path.is_file():
+        raise CheckpointError(f"{path} does not exist.", remedy="Download the checkpoint again.")
+    tokenizer = Tokenizer.load(path, ControlTokens().ids)
+    if tokenizer.vocab_size > config.lm_config.vocab_size:
+        raise CheckpointError(
+            f"{path} has {tokenizer.vocab_size} tokens, lm_config.vocab_size is "
+            f"{config.lm_config.vocab_size}.",
+            remedy="Use the tokenizer.json that belongs to this checkpoint.",
+        )
+    return path
+
+
+def _is_synthetic(checkpoint: Path) -> bool:
+    return f'"{_SYNTHETIC_KEY}"' in (checkpoint / "config.json").read_text(encoding="utf-8")

@@ -1,0 +1,1 @@
+"""Weight formats and the file that holds them."""

@@ -1,0 +1,84 @@
+"""Symmetric integer quantization of a linear layer's rows, in the layouts ONNX Runtime takes.
+
+Layouts: `DynamicQuantizeMatMul` and `MatMulNBits` in ONNX Runtime's ContribOperators.md.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float32]
+
+# Fractions of the largest magnitude that are tried as int4 clipping points.
+_INT4_CLIPS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75)
+
+
+def per_channel_int8(rows: FloatArray) -> tuple[npt.NDArray[np.int8], FloatArray]:
+    """Quantize each output channel on its own.
+
+    Args:
+        rows: Weights [outputs, inputs].
+
+    Returns:
+        int8 [outputs, inputs] within ±127, and the f32 scale of each output.
+    """
+    peak = np.abs(rows).max(axis=1)
+    scale = np.where(peak > 0, peak / np.float32(127), np.float32(1)).astype(np.float32)
+    quantized = np.rint(rows / scale[:, None]).astype(np.int8)
+    return quantized, scale
+
+
+def block_int8(rows: FloatArray, block: int) -> tuple[npt.NDArray[np.uint8], FloatArray]:
+    """Quantize blocks along the input axis to 8 bits with an implied zero point of 128.
+
+    Args:
+        rows: Weights [outputs, inputs].
+        block: Inputs per block; the last block is padded with zeros.
+
+    Returns:
+        uint8 [outputs, blocks, block] and f32 scales [outputs, blocks].
+    """
+    blocks = _blocks(rows, block)
+    peak = np.abs(blocks).max(axis=2)
+    scale = np.where(peak > 0, peak / np.float32(127), np.float32(1)).astype(np.float32)
+    quantized = np.rint(blocks / scale[..., None]) + np.float32(128)
+    return quantized.astype(np.uint8), scale
+
+
+def block_int4(rows: FloatArray, block: int) -> tuple[npt.NDArray[np.uint8], FloatArray]:
+    """Quantize blocks to 4 bits (zero point 8), the scale searched for least squared error.
+
+    Args:
+        rows: Weights [outputs, inputs].
+        block: Inputs per block, even; the last block is padded with zeros.
+
+    Returns:
+        uint8 [outputs, blocks, block / 2], low nibble first, and f32 scales [outputs, blocks].
+    """
+    blocks = _blocks(rows, block)
+    # The value of largest magnitude takes code 0 (-8), which 4 bits reach and +8 does not.
+    index = np.abs(blocks).argmax(axis=2)
+    extreme = np.take_along_axis(blocks, index[..., None], axis=2)[..., 0]
+    full = np.where(extreme != 0, extreme / np.float32(-8), np.float32(1)).astype(np.float32)
+    best_error = np.full(full.shape, np.inf, np.float32)
+    best_scale = full.copy()
+    best = np.zeros(blocks.shape, np.float32)
+    for clip in _INT4_CLIPS:
+        scale = (full * np.float32(clip))[..., None]
+        codes = np.clip(np.rint(blocks / scale), -8, 7)
+        error = np.square(codes * scale - blocks).sum(axis=2)
+        better = error < best_error
+        best_error = np.where(better, error, best_error)
+        best_scale = np.where(better, scale[..., 0], best_scale)
+        best = np.where(better[..., None], codes, best)
+    unsigned = (best + np.float32(8)).astype(np.uint8)
+    return unsigned[..., 0::2] | (unsigned[..., 1::2] << np.uint8(4)), best_scale
+
+
+def _blocks(rows: FloatArray, block: int) -> FloatArray:
+    outputs, inputs = rows.shape
+    count = -(-inputs // block)
+    if count * block != inputs:
+        rows = np.pad(rows, ((0, 0), (0, count * block - inputs)))
+    return rows.reshape(outputs, count, block)
