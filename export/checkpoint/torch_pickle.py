@@ -258,9 +258,9 @@ def _ordered_dict(arguments: tuple[object, ...]) -> object:
 
 
 def _size(arguments: tuple[object, ...]) -> object:
-    if len(arguments) != 1 or (problem := shape_problem(arguments[0])):
-        raise PickleRefusedError(f"it calls torch.Size wrongly ({problem or 'one argument'})")
-    return tuple(cast("tuple[int, ...]", arguments[0]))
+    if len(arguments) != 1 or shape_problem(arguments[0]):
+        raise PickleRefusedError("it calls torch.Size with wrong arguments")
+    return tuple(cast("list[int]", arguments[0]))
 
 
 def _parameter(arguments: tuple[object, ...]) -> object:
