@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from export.graph.transformer_spec import TransformerSpec
 from export.voxcpm2.config import AudioVaeConfig, VoxCpm2Config
 
 Kind = Literal[

@@ -19,7 +19,7 @@ _CENTRE = 4 * 255 / 2
 _SIGMA = math.sqrt(4 * (256**2 - 1) / 12)
 _EVEN_BYTES = np.uint32(0x00FF00FF)
 _LOW_HALF = np.uint32(0xFFFF)
-_GO_ON = 6.0
+_GO_ON = 5.0
 
 
 def value_blocks(spec: TensorSpec, seed: int) -> Iterator[npt.NDArray[np.generic]]:
