@@ -89,7 +89,8 @@ def test_a_call_of_a_foreign_function_is_refused_by_its_name_and_never_made(
         "torch.hub.load", "torch.serialization.load", "torch._utils._rebuild_tensor_v3",
         "torch._utils.__builtins__", "collections.OrderedDict.__reduce__",
         "collections.defaultdict", "_codecs.encode", "numpy.core.multiarray.scalar",
-        "torch.storage._load_from_bytes", "torch.FloatStorage.__init__", "torch. Size", "torch.Size\r",
+        "torch.storage._load_from_bytes", "torch.FloatStorage.__init__",
+        "torch. Size", "torch.Size\r",
     ],
 )  # fmt: skip
 def test_a_global_outside_of_the_list_is_refused_by_name(name: str) -> None:
