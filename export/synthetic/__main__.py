@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from edge_runtime.errors import BoardvoiceError, UsageError
+from edge_runtime.errors import BoardvoiceError, CancelledError, UsageError
 from export.synthetic.maker import make_checkpoint
 from export.synthetic.recipes import RECIPES, Recipe
 
@@ -49,6 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BoardvoiceError as error:
         sys.stderr.write(f"error: {error}\n")
         return error.exit_code
+    except KeyboardInterrupt:
+        sys.stderr.write("cancelled; nothing was kept\n")
+        return CancelledError.exit_code
     return 0
 
 
