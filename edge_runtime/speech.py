@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from edge_runtime.audio.load import AudioSource
 from edge_runtime.errors import UsageError
 
 FloatArray = npt.NDArray[np.float32]
@@ -69,6 +70,38 @@ class SpeechOptions:
 
 
 @dataclass(frozen=True)
+class SpeechRequest:
+    """What to say and with whose voice.
+
+    Attributes:
+        text: Normalised text; may begin with a voice design in parentheses.
+        reference: Audio of the voice to speak with.
+        prompt_audio: Speech to go on from; needs `prompt_text`.
+        prompt_text: What is said in `prompt_audio`.
+    """
+
+    text: str
+    reference: AudioSource | None = None
+    prompt_audio: AudioSource | None = None
+    prompt_text: str | None = None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is.
+
+    Attributes:
+        chunk: Index of the text chunk being spoken.
+        chunks: Chunks of the text.
+        patches: Patches of that chunk so far.
+    """
+
+    chunk: int
+    chunks: int
+    patches: int
+
+
+@dataclass(frozen=True)
 class ChunkReport:
     """One chunk of the text, as it was spoken.
 
@@ -122,6 +155,12 @@ class SpeechMetrics:
     warnings: list[str] = field(default_factory=list)
     wall_s: float = 0.0
     cpu_s: float = 0.0
+    started: float = field(default_factory=time.perf_counter)
+
+    def mark_first_audio(self) -> None:
+        """Note the time of the first samples; later calls change nothing."""
+        if not self.first_audio_ms:
+            self.first_audio_ms = (time.perf_counter() - self.started) * 1000
 
     @contextmanager
     def timed(self, component: str) -> Iterator[None]:

@@ -1,0 +1,72 @@
+"""A device profile, as data: what a board runs, with how many threads, within which limits."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+PROFILE_NAME = r"^[a-z0-9][a-z0-9-]*$"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class RuntimeSection(_Section):
+    """ONNX Runtime settings.
+
+    Attributes:
+        threads: Threads per session, or ``auto``: every CPU this process may use.
+        spinning: Whether idle pool threads spin.
+    """
+
+    threads: int | Literal["auto"] = Field("auto")
+    spinning: bool = True
+
+    @model_validator(mode="after")
+    def _positive(self) -> RuntimeSection:
+        if self.threads != "auto" and not 1 <= self.threads <= 1024:
+            raise ValueError("threads must be 'auto' or 1 to 1024")
+        return self
+
+
+class KvSection(_Section):
+    """KV cache.
+
+    Attributes:
+        bucket_rows: Capacities are multiples of this; prefill runs in pieces of this size.
+        max_rows: Ceiling, below the model's own when smaller.
+    """
+
+    bucket_rows: int = Field(256, ge=16, le=8192, multiple_of=16)
+    max_rows: int = Field(8192, ge=16)
+
+
+class TextSection(_Section):
+    """Long texts.
+
+    Attributes:
+        chunk_rows: KV rows that one chunk may need, prefix and longest reply together.
+    """
+
+    chunk_rows: int = Field(1024, ge=64)
+
+
+class Profile(_Section):
+    """One board or kind of machine.
+
+    Attributes:
+        name: File stem; what `--profile` takes.
+        title: For people.
+        machines: Values of `uname -m` that select it by default.
+        weights: Weight plan that `export --profile` takes unless told otherwise.
+    """
+
+    name: str = Field(pattern=PROFILE_NAME)
+    title: str
+    machines: tuple[str, ...] = ()
+    weights: Literal["f32", "f16", "int8", "int4"] = "int8"
+    runtime: RuntimeSection = RuntimeSection()
+    kv: KvSection = KvSection()
+    text: TextSection = TextSection()

@@ -1,0 +1,313 @@
+"""The Python API: load a bundle, say a text or stream it."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from device_profiles.catalog import ProfileLoadError, load_profile, usable_cpus
+from device_profiles.schema import Profile
+from edge_runtime.audio.load import AudioSource
+from edge_runtime.backends.ort import OrtBackend
+from edge_runtime.backends.protocol import Backend
+from edge_runtime.bundle import Bundle, Manifest
+from edge_runtime.cancel import CancelToken
+from edge_runtime.errors import BundleError, ProfileError, UsageError
+from edge_runtime.noise import Noise, SeededNoise
+from edge_runtime.process_memory import RssPeak
+from edge_runtime.speech import Progress, Speech, SpeechMetrics, SpeechOptions, SpeechRequest
+from edge_runtime.text.normalize import normalize_text
+
+FloatArray = npt.NDArray[np.float32]
+MakeNoise = Callable[[int, int], Noise]
+OnProgress = Callable[[Progress], None]
+
+
+class SpeechModel(Protocol):
+    """What a family's ``load(bundle, backend, profile)`` returns.
+
+    Attributes:
+        sample_rate: Samples per second.
+        patch_seconds: Audio per step in seconds.
+    """
+
+    sample_rate: int
+    patch_seconds: float
+
+    def speak(
+        self,
+        request: SpeechRequest,
+        options: SpeechOptions,
+        metrics: SpeechMetrics,
+        cancel: CancelToken,
+        *,
+        retry: bool,
+        make_noise: MakeNoise,
+        progress: OnProgress | None,
+    ) -> Iterator[FloatArray]:
+        """Yield audio f32 [n] piece by piece."""
+        ...
+
+
+class SpeechStream:
+    """Audio while it is being made. Iterate it, or close it (or use ``with``) to end early.
+
+    Attributes:
+        sample_rate: Samples per second.
+        metrics: Figures, complete when the stream has ended.
+    """
+
+    def __init__(self, chunks: Iterator[FloatArray], metrics: SpeechMetrics) -> None:
+        self._chunks = chunks
+        self.metrics = metrics
+        self.sample_rate = metrics.sample_rate
+
+    def __iter__(self) -> Iterator[FloatArray]:
+        return self
+
+    def __next__(self) -> FloatArray:
+        return next(self._chunks)
+
+    def close(self) -> None:
+        """End the run now; nothing more is computed."""
+        close = getattr(self._chunks, "close", None)
+        if close is not None:
+            close()
+
+    def __enter__(self) -> SpeechStream:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Voice:
+    """A loaded voice. Get one from `Voice.load`.
+
+    One run at a time: a second thread waits for the first one's run to end.
+    """
+
+    def __init__(self, model: SpeechModel, manifest: Manifest, profile: Profile) -> None:
+        self._model = model
+        self._lock = threading.Lock()
+        self._owner: int | None = None
+        self.manifest = manifest
+        self.profile = profile
+
+    @staticmethod
+    def load(
+        bundle: str | Path,
+        *,
+        profile: str | Profile | None = None,
+        threads: int | None = None,
+        verify: bool = True,
+        backend: Backend | None = None,
+    ) -> Voice:
+        """Load a bundle.
+
+        Args:
+            bundle: Folder that ``boardvoice export`` wrote.
+            profile: Device profile, its name or a file; by default chosen by machine.
+            threads: Overrides the profile's thread count.
+            verify: Check the SHA-256 of every file first.
+            backend: Replaces ONNX Runtime's CPU provider.
+
+        Raises:
+            BundleError: Missing, torn or altered bundle, or an unknown family.
+            ProfileError: Unknown or wrong profile.
+            BackendError: A graph cannot be loaded.
+        """
+        if threads is not None and not 1 <= threads <= 1024:
+            raise UsageError(f"threads is {threads}.", remedy="It must be 1 to 1024.")
+        chosen = _profile(profile)
+        opened = Bundle.open(bundle, verify=verify)
+        if backend is None:
+            backend = OrtBackend(
+                threads or _threads(chosen), spinning=chosen.runtime.spinning
+            )
+        family = opened.manifest.family
+        module = f"edge_runtime.{family}"
+        if importlib.util.find_spec(module) is None or not hasattr(
+            importlib.import_module(module), "load"
+        ):
+            raise BundleError(
+                f"{opened.folder}: model family {family!r} is not known to this version.",
+                remedy="Update boardvoice.",
+            )
+        model = importlib.import_module(module).load(opened, backend, chosen)
+        return Voice(model, opened.manifest, chosen)
+
+    @property
+    def sample_rate(self) -> int:
+        """Samples per second of what is spoken."""
+        return self._model.sample_rate
+
+    def say(
+        self,
+        text: str,
+        *,
+        reference: AudioSource | None = None,
+        prompt_audio: AudioSource | None = None,
+        prompt_text: str | None = None,
+        options: SpeechOptions | None = None,
+        cancel: CancelToken | None = None,
+        progress: OnProgress | None = None,
+        make_noise: MakeNoise = SeededNoise,
+        **overrides: object,
+    ) -> Speech:
+        """Say a text and return the whole of it.
+
+        Args:
+            text: What to say. A voice design may lead it, in parentheses.
+            reference: Audio of the voice to speak with.
+            prompt_audio: Speech to go on from; needs ``prompt_text``.
+            prompt_text: What is said in ``prompt_audio``.
+            options: How to speak; single fields can be given by name instead (``seed=7``).
+            cancel: Ends the run within one patch; what was spoken so far is returned.
+            progress: Called after every patch.
+            make_noise: Makes a chunk's noise from the seed and the chunk's index.
+
+        Raises:
+            TextError: Text that cannot be spoken.
+            AudioError: Reference or prompt audio that cannot be used.
+            CapacityError: Audio that leaves no room for text.
+            UsageError: An option out of range, or prompt audio without its text.
+            CancelledError: Cancelled before any audio was there to return.
+        """
+        stream = self._start(
+            text, reference, prompt_audio, prompt_text, _options(options, overrides), cancel,
+            progress, make_noise, retry=True,
+        )  # fmt: skip
+        pieces = list(stream)
+        audio = np.concatenate(pieces) if pieces else np.zeros(0, np.float32)
+        return Speech(audio, self.sample_rate, stream.metrics)
+
+    def stream(
+        self,
+        text: str,
+        *,
+        reference: AudioSource | None = None,
+        prompt_audio: AudioSource | None = None,
+        prompt_text: str | None = None,
+        options: SpeechOptions | None = None,
+        cancel: CancelToken | None = None,
+        progress: OnProgress | None = None,
+        make_noise: MakeNoise = SeededNoise,
+        **overrides: object,
+    ) -> SpeechStream:
+        """Say a text and hand out each patch as soon as it is there.
+
+        The samples are those that `say` returns for the same seed, except that a stream never
+        speaks a bad chunk again. Arguments and errors are those of `say`; audio and text are
+        checked when the first chunk is asked for.
+        """
+        return self._start(
+            text, reference, prompt_audio, prompt_text, _options(options, overrides), cancel,
+            progress, make_noise, retry=False,
+        )  # fmt: skip
+
+    def _start(
+        self,
+        text: str,
+        reference: AudioSource | None,
+        prompt_audio: AudioSource | None,
+        prompt_text: str | None,
+        options: SpeechOptions,
+        cancel: CancelToken | None,
+        progress: OnProgress | None,
+        make_noise: MakeNoise,
+        *,
+        retry: bool,
+    ) -> SpeechStream:
+        if (prompt_audio is None) != (prompt_text is None):
+            raise UsageError(
+                "Prompt audio and prompt text go together, one is missing.",
+                remedy="Give both, or give the audio as reference.",
+            )
+        request = SpeechRequest(
+            normalize_text(text),
+            reference,
+            prompt_audio,
+            normalize_text(prompt_text) if prompt_text is not None else None,
+        )
+        metrics = SpeechMetrics(
+            seed=options.seed if options.seed is not None else secrets.randbits(31),
+            sample_rate=self.sample_rate,
+            patch_seconds=self._model.patch_seconds,
+        )
+        if self.manifest.synthetic:
+            metrics.warnings.append(
+                "This bundle holds seeded noise for weights: it makes sound, not speech."
+            )
+        token = cancel or CancelToken()
+        audio = self._model.speak(
+            request, options, metrics, token,
+            retry=retry, make_noise=make_noise, progress=progress,
+        )  # fmt: skip
+        return SpeechStream(self._measured(audio, metrics), metrics)
+
+    def _measured(
+        self, audio: Iterator[FloatArray], metrics: SpeechMetrics
+    ) -> Iterator[FloatArray]:
+        """Run one at a time, and account for what it cost."""
+        if self._owner == threading.get_ident():
+            raise UsageError(
+                "This voice is still streaming in this thread.",
+                remedy="Read the stream to its end or close it first.",
+            )
+        with self._lock, RssPeak() as rss:
+            self._owner = threading.get_ident()
+            metrics.started, cpu = time.perf_counter(), time.process_time()
+            try:
+                for samples in audio:
+                    metrics.mark_first_audio()
+                    metrics.samples += len(samples)
+                    yield samples
+            finally:
+                getattr(audio, "close", lambda: None)()
+                self._owner = None
+                metrics.wall_s = time.perf_counter() - metrics.started
+                metrics.cpu_s = time.process_time() - cpu
+                rss.take()
+                metrics.peak_rss_anon_bytes = rss.peak
+
+
+def _options(options: SpeechOptions | None, overrides: dict[str, object]) -> SpeechOptions:
+    base = options or SpeechOptions()
+    unknown = sorted(set(overrides) - set(SpeechOptions.__dataclass_fields__))
+    if unknown:
+        raise UsageError(
+            f"Unknown option {', '.join(unknown)}.",
+            remedy=f"There are {', '.join(SpeechOptions.__dataclass_fields__)}.",
+        )
+    return replace(base, **overrides) if overrides else base  # type: ignore[arg-type]
+
+
+def _profile(profile: str | Profile | None) -> Profile:
+    if isinstance(profile, Profile):
+        return profile
+    try:
+        return load_profile(profile)
+    except ProfileLoadError as error:
+        raise ProfileError(f"{error}.") from error
+
+
+def _threads(profile: Profile) -> int:
+    threads = profile.runtime.threads
+    return usable_cpus() if threads == "auto" else threads

@@ -1,0 +1,236 @@
+"""Speaks a whole request: long texts in chunks with one voice, bad attempts again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from device_profiles.schema import Profile
+from edge_runtime.backends.protocol import Backend
+from edge_runtime.bundle import Bundle
+from edge_runtime.cancel import CancelToken
+from edge_runtime.errors import CapacityError
+from edge_runtime.noise import Noise
+from edge_runtime.speech import (
+    ChunkReport,
+    Progress,
+    SpeechMetrics,
+    SpeechOptions,
+    SpeechRequest,
+)
+from edge_runtime.text.normalize import split_design
+from edge_runtime.text.sentences import chunk_text
+from edge_runtime.voxcpm2.flow import FlowSolver
+from edge_runtime.voxcpm2.model import Utterance, VoxCpm2Model
+from edge_runtime.voxcpm2.prompt import VoicePrompt
+
+FloatArray = npt.NDArray[np.float32]
+MakeNoise = Callable[[int, int], Noise]
+
+# Patches of the first chunk that later chunks take as their reference when the request names
+# none: without it every chunk would have a voice of its own. 48 patches are 7.7 s.
+_ANCHOR_PATCHES = 48
+# Rows that a chunk always gets beyond the audio it starts from.
+_LEAST_ROWS = 128
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    utterance: Utterance
+    audio: list[FloatArray]
+    seed: int
+
+
+class Speaker:
+    """The VoxCPM2 family behind `Voice`. See `edge_runtime.voice.SpeechModel`.
+
+    Args:
+        bundle: An opened VoxCPM2 bundle.
+        backend: Loads the graphs.
+        profile: Limits of the device.
+    """
+
+    def __init__(self, bundle: Bundle, backend: Backend, profile: Profile) -> None:
+        self._model = VoxCpm2Model(bundle, backend, profile)
+        self._chunk_rows = profile.text.chunk_rows
+        self.sample_rate = self._model.sample_rate
+        self.patch_seconds = self._model.patch_seconds
+
+    def speak(
+        self,
+        request: SpeechRequest,
+        options: SpeechOptions,
+        metrics: SpeechMetrics,
+        cancel: CancelToken,
+        *,
+        retry: bool,
+        make_noise: MakeNoise,
+        progress: Callable[[Progress], None] | None,
+    ) -> Iterator[FloatArray]:
+        """Yield the audio, patch by patch; with ``retry``, chunk by chunk once it is kept."""
+        with metrics.timed("encode"):
+            voice = self._encode(request, options, cancel)
+        with metrics.timed("text"):
+            chunks = self.plan(request.text, voice, options)
+        solver = self._model.solver(options)
+        report = _Reporter(progress, chunks)
+        for index, chunk in enumerate(chunks):
+            spoken: list[FloatArray] = []
+            runs = self._attempts if retry else self._streamed
+            for samples in runs(
+                chunk, index, voice, options, solver, metrics, cancel, make_noise, report, spoken
+            ):
+                yield samples
+            if cancel.cancelled:
+                return
+            if len(chunks) > 1 and voice.rows == 0:
+                voice = VoicePrompt(reference=np.stack(spoken[:_ANCHOR_PATCHES]))
+
+    def plan(self, text: str, voice: VoicePrompt, options: SpeechOptions) -> list[str]:
+        """Cut a text into chunks that fit the row budget; a voice design leads every chunk.
+
+        Raises:
+            CapacityError: Not even a few words fit beside the audio.
+        """
+        model = self._model
+        most = model.kv_shape.max_rows
+        budget = min(options.chunk_rows or self._chunk_rows, most)
+        least = model.rows_needed("", voice, options) + _LEAST_ROWS
+        if options.chunk_rows is None:
+            budget = min(max(budget, least), most)
+        if model.rows_needed(text, voice, options) <= budget:
+            return [text]
+        design, words = split_design(text)
+        reserve = 0 if voice.rows else _ANCHOR_PATCHES + 2
+
+        def fits(piece: str) -> bool:
+            return model.rows_needed(design + piece, voice, options) + reserve <= budget
+
+        try:
+            return [design + piece for piece in chunk_text(words, fits)]
+        except CapacityError as error:
+            raise CapacityError(
+                f"No text fits {budget} KV rows: reference, prompt audio, its text and voice "
+                f"design take {least - _LEAST_ROWS + reserve} of them.",
+                remedy="Shorten the reference or prompt audio, or allow more rows per chunk.",
+            ) from error
+
+    def _encode(
+        self, request: SpeechRequest, options: SpeechOptions, cancel: CancelToken
+    ) -> VoicePrompt:
+        reference = prompt = None
+        if request.reference is not None:
+            reference = self._model.encode(
+                request.reference, pad="right", trim=options.trim_silence, cancel=cancel
+            )
+        if request.prompt_audio is not None:
+            prompt = self._model.encode(
+                request.prompt_audio, pad="left", trim=options.trim_silence, cancel=cancel
+            )
+        return VoicePrompt(reference, prompt, request.prompt_text or "")
+
+    def _streamed(
+        self,
+        chunk: str,
+        index: int,
+        voice: VoicePrompt,
+        options: SpeechOptions,
+        solver: FlowSolver,
+        metrics: SpeechMetrics,
+        cancel: CancelToken,
+        make_noise: MakeNoise,
+        report: _Reporter,
+        spoken: list[FloatArray],
+    ) -> Iterator[FloatArray]:
+        """Yield one attempt's audio as it comes; its patches end up in ``spoken``."""
+        noise = make_noise(metrics.seed, index)
+        utterance, audio = self._model.speak(
+            chunk, voice, options, solver, noise, metrics, cancel
+        )
+        try:
+            for samples in audio:
+                report.patch(index, len(utterance.patches))
+                yield samples
+        finally:
+            spoken.extend(utterance.patches)
+            metrics.chunks.append(_chunk_report(chunk, utterance, metrics.seed, attempts=1))
+
+    def _attempts(
+        self,
+        chunk: str,
+        index: int,
+        voice: VoicePrompt,
+        options: SpeechOptions,
+        solver: FlowSolver,
+        metrics: SpeechMetrics,
+        cancel: CancelToken,
+        make_noise: MakeNoise,
+        report: _Reporter,
+        spoken: list[FloatArray],
+    ) -> Iterator[FloatArray]:
+        """Speak a chunk until an attempt is good; keep the shortest when none is."""
+        best: _Attempt | None = None
+        attempts = 0
+        while attempts < (options.retry_times if options.retry_badcase else 1):
+            seed = metrics.seed + attempts
+            attempts += 1
+            noise = make_noise(seed, index)
+            utterance, audio = self._model.speak(
+                chunk, voice, options, solver, noise, metrics, cancel
+            )
+            pieces = []
+            for samples in audio:
+                pieces.append(samples)
+                report.patch(index, len(utterance.patches))
+                metrics.mark_first_audio()
+            attempt = _Attempt(utterance, pieces, seed)
+            if best is None or len(pieces) < len(best.audio):
+                best = attempt
+            if cancel.cancelled:
+                best = attempt
+                break
+            if len(pieces) < utterance.tokens * options.retry_ratio:
+                best = attempt
+                break
+        else:
+            if options.retry_badcase:
+                assert best is not None, "there is at least one attempt"
+                metrics.warnings.append(
+                    f"Chunk {index + 1} ran to {len(best.audio)} patches for "
+                    f"{best.utterance.tokens} tokens in each of {attempts} attempts; "
+                    "the shortest is kept."
+                )
+        assert best is not None, "there is at least one attempt"
+        metrics.chunks.append(_chunk_report(chunk, best.utterance, best.seed, attempts=attempts))
+        spoken.extend(best.utterance.patches)
+        yield from best.audio
+
+
+class _Reporter:
+    """Turns patches into progress, measured in characters of text."""
+
+    def __init__(
+        self, callback: Callable[[Progress], None] | None, chunks: list[str]
+    ) -> None:
+        self._callback = callback
+        self._chunks = len(chunks)
+
+    def patch(self, chunk: int, patches: int) -> None:
+        """Report one more patch of a chunk (0-based)."""
+        if self._callback is not None:
+            self._callback(Progress(chunk=chunk, chunks=self._chunks, patches=patches))
+
+
+def _chunk_report(text: str, utterance: Utterance, seed: int, *, attempts: int) -> ChunkReport:
+    return ChunkReport(
+        text=text,
+        tokens=utterance.tokens,
+        prefix_rows=utterance.prefix_rows,
+        patches=len(utterance.patches),
+        stop_reason=utterance.stop_reason,
+        attempts=attempts,
+        seed=seed,
+    )
