@@ -94,11 +94,18 @@ class Progress:
         chunk: Index of the text chunk being spoken.
         chunks: Chunks of the text.
         patches: Patches of that chunk so far.
+        limit: Most patches that chunk may take.
     """
 
     chunk: int
     chunks: int
     patches: int
+    limit: int
+
+    @property
+    def share(self) -> float:
+        """How much of the chunk is spoken, against the longest it may become, 0 to 1."""
+        return min(self.patches / self.limit, 1.0)
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,11 @@ from edge_runtime.atomic import atomic_folder
 from edge_runtime.bundle import FORMAT, MANIFEST, BundleFile, Manifest, manifest_text, sha256_of
 from edge_runtime.errors import OutputError
 from export.graph.builder import GraphBuilder
+from export.progress import ExportProgress
 from export.weights.plan import WeightPlan
 from export.weights.weight_file import WeightFile
 
 GRAPHS = "graphs"
-
-# Told what is being written, and the bytes of each piece.
-Progress = Callable[[str, int], None]
 
 
 class BundleWriter:
@@ -32,13 +30,13 @@ class BundleWriter:
     Args:
         folder: The temporary folder.
         plan: Weight plan of all graphs.
-        progress: Called with a file name and the bytes written to it.
+        progress: Told which file is being written.
     """
 
-    def __init__(self, folder: Path, plan: WeightPlan, progress: Progress | None = None) -> None:
+    def __init__(self, folder: Path, plan: WeightPlan, progress: ExportProgress | None = None) -> None:
         self._folder = folder
         self._plan = plan
-        self._progress = progress or (lambda name, size: None)
+        self._progress = progress or ExportProgress()
         self._files: dict[str, BundleFile] = {}
 
     @property
@@ -61,7 +59,8 @@ class BundleWriter:
             data = model.SerializeToString()
             return self.add_bytes(f"{GRAPHS}/{name}.onnx", data)
 
-        with WeightFile(weights_path, lambda size: self._progress(weights_path.name, size)) as file:
+        self._progress.file(f"{GRAPHS}/{weights_path.name}")
+        with WeightFile(weights_path) as file:
             yield GraphBuilder(name, file, self._plan), save
         if file.size == 0:
             weights_path.unlink()
@@ -72,13 +71,13 @@ class BundleWriter:
         """Add a small file."""
         (self._folder / name).write_bytes(data)
         self._files[name] = BundleFile(size=len(data), sha256=hashlib.sha256(data).hexdigest())
-        self._progress(name, len(data))
         return name
 
     def add_array(
         self, name: str, dtype: npt.DTypeLike, pieces: Iterable[npt.NDArray[np.generic]]
     ) -> str:
         """Add a raw array, given in consecutive pieces."""
+        self._progress.file(name)
         digest, size = hashlib.sha256(), 0
         with (self._folder / name).open("xb") as stream:
             for piece in pieces:
@@ -86,7 +85,6 @@ class BundleWriter:
                 stream.write(data)
                 digest.update(data)
                 size += len(data)
-                self._progress(name, len(data))
         self._files[name] = BundleFile(size=size, sha256=digest.hexdigest())
         return name
 
@@ -95,7 +93,6 @@ class BundleWriter:
         target = self._folder / name
         shutil.copyfile(source, target)
         self._files[name] = BundleFile(size=target.stat().st_size, sha256=sha256_of(target))
-        self._progress(name, self._files[name].size)
         return name
 
     def finish(
@@ -126,7 +123,7 @@ class BundleWriter:
 
 @contextlib.contextmanager
 def bundle_writer(
-    folder: Path, plan: WeightPlan, *, replace: bool = False, progress: Progress | None = None
+    folder: Path, plan: WeightPlan, *, replace: bool = False, progress: ExportProgress | None = None
 ) -> Iterator[BundleWriter]:
     """Open a writer; the bundle appears under its name when the block succeeds.
 

@@ -36,12 +36,14 @@ class Utterance:
     Attributes:
         prefix_rows: KV rows before the first patch.
         tokens: Tokens of the text.
+        limit: Most patches it may take.
         patches: Latent patches [P, D] so far.
         stop_reason: Why it ended, once it has.
     """
 
     prefix_rows: int
     tokens: int
+    limit: int
     patches: list[FloatArray]
     stop_reason: StopReason = "cancelled"
 
@@ -170,7 +172,7 @@ class VoxCpm2Model:
         # Refused before anything is computed.
         self.kv_shape.capacity(rows)
         limit = PatchLimit.of(options, prefix.target_tokens, self.kv_shape.max_rows - rows)
-        utterance = Utterance(rows, prefix.target_tokens, [])
+        utterance = Utterance(rows, prefix.target_tokens, limit.patches, [])
 
         def audio() -> Iterator[FloatArray]:
             lm = LanguageModel(self._lm, self.spec, self.kv_shape, rows + limit.patches - 1)

@@ -152,7 +152,7 @@ class Speaker:
         )
         try:
             for samples in audio:
-                report.patch(index, len(utterance.patches))
+                report.patch(index, utterance)
                 yield samples
         finally:
             spoken.extend(utterance.patches)
@@ -184,7 +184,7 @@ class Speaker:
             pieces = []
             for samples in audio:
                 pieces.append(samples)
-                report.patch(index, len(utterance.patches))
+                report.patch(index, utterance)
                 metrics.mark_first_audio()
             attempt = _Attempt(utterance, pieces, seed)
             if best is None or len(pieces) < len(best.audio):
@@ -210,7 +210,7 @@ class Speaker:
 
 
 class _Reporter:
-    """Turns patches into progress, measured in characters of text."""
+    """Turns patches into progress."""
 
     def __init__(
         self, callback: Callable[[Progress], None] | None, chunks: list[str]
@@ -218,10 +218,11 @@ class _Reporter:
         self._callback = callback
         self._chunks = len(chunks)
 
-    def patch(self, chunk: int, patches: int) -> None:
+    def patch(self, chunk: int, utterance: Utterance) -> None:
         """Report one more patch of a chunk (0-based)."""
         if self._callback is not None:
-            self._callback(Progress(chunk=chunk, chunks=self._chunks, patches=patches))
+            patches, limit = len(utterance.patches), utterance.limit
+            self._callback(Progress(chunk, self._chunks, patches, limit))
 
 
 def _chunk_report(text: str, utterance: Utterance, seed: int, *, attempts: int) -> ChunkReport:

@@ -21,6 +21,7 @@ ModelFormat = Literal["safetensors", "sharded", "bin"]
 VaeFormat = Literal["safetensors", "pth"]
 Progress = Callable[[int, int], None]
 
+SYNTHETIC_KEY = "boardvoice_synthetic"
 _SHARDS = 3
 # Config, tokenizer, file headers and the file system's own needs.
 _SLACK_BYTES = 32 << 20
@@ -69,7 +70,9 @@ def make_checkpoint(
     _check_space(folder, counter.total + _SLACK_BYTES)
     try:
         with atomic_folder(folder, replace=replace) as part:
-            text = json.dumps(recipe.document(), indent=2)
+            # The mark lets an exported bundle say that it makes sound, not speech.
+            marked = {**recipe.document(), SYNTHETIC_KEY: f"{recipe.name} {seed}"}
+            text = json.dumps(marked, indent=2)
             (part / "config.json").write_text(text + "\n", encoding="utf-8", newline="\n")
             SyntheticTokenizer(config.lm_config.vocab_size).write(part)
             if vae_format == "pth":

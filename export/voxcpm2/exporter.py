@@ -21,10 +21,12 @@ from edge_runtime.voxcpm2.spec import (
     StreamSpec,
     VoxCpm2Spec,
 )
-from export.bundle_writer import BundleWriter, Progress, bundle_writer
+from export.bundle_writer import BundleWriter, bundle_writer
 from export.checkpoint.folder import open_audio_vae, open_model
 from export.graph.heads import HeadLayout
 from export.graph.parameters import Parameters
+from export.synthetic.maker import SYNTHETIC_KEY
+from export.progress import ExportProgress, OnProgress
 from export.voxcpm2.audio_vae import build_vae_decoder, build_vae_encoder
 from export.voxcpm2.config import AudioVaeConfig, VoxCpm2Config, load_config
 from export.voxcpm2.flow import build_flow, build_flow_condition, build_flow_time
@@ -35,8 +37,6 @@ from export.weights.plan import LayerKind, PlanName, WeightFormat, WeightPlan
 FAMILY = "voxcpm2"
 _TOKENIZER = "tokenizer.json"
 _EMBEDDING_ROWS = 1024
-# A checkpoint made by `export.synthetic` says so under this key of its config.
-_SYNTHETIC_KEY = "boardvoice_synthetic"
 
 
 def export_voxcpm2(
@@ -47,7 +47,7 @@ def export_voxcpm2(
     profile: str | None = None,
     name: str | None = None,
     replace: bool = False,
-    progress: Progress | None = None,
+    progress: OnProgress | None = None,
 ) -> Manifest:
     """Export an official checkpoint folder to a bundle.
 
@@ -58,7 +58,7 @@ def export_voxcpm2(
         profile: Device profile it is meant for; recorded.
         name: What the voice is called; by default the checkpoint folder's name.
         replace: Replace an existing bundle.
-        progress: Called with a file name and the bytes written to it.
+        progress: Told the file being written, and checkpoint values converted and in all.
 
     Raises:
         CheckpointError: Missing, torn or wrong checkpoint.
@@ -68,12 +68,14 @@ def export_voxcpm2(
     config = load_config(checkpoint)
     tokenizer = _check_tokenizer(checkpoint, config)
     plan = WeightPlan.named(weights)
+    tracker = ExportProgress(progress)
     with (
         closing(open_model(checkpoint)) as model,
         closing(open_audio_vae(checkpoint)) as vae,
-        bundle_writer(out, plan, replace=replace, progress=progress) as writer,
+        bundle_writer(out, plan, replace=replace, progress=tracker) as writer,
     ):
-        spec = _write(writer, Parameters(model), Parameters(vae), config, tokenizer)
+        parameters = [Parameters(tracker.watch(source)) for source in (model, vae)]
+        spec = _write(writer, *parameters, config, tokenizer)
         return writer.finish(
             family=FAMILY,
             name=name or checkpoint.resolve().name,
@@ -180,4 +182,4 @@ def _check_tokenizer(checkpoint: Path, config: VoxCpm2Config) -> Path:
 
 
 def _is_synthetic(checkpoint: Path) -> bool:
-    return f'"{_SYNTHETIC_KEY}"' in (checkpoint / "config.json").read_text(encoding="utf-8")
+    return f'"{SYNTHETIC_KEY}"' in (checkpoint / "config.json").read_text(encoding="utf-8")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -40,15 +40,13 @@ class WeightFile:
 
     Args:
         path: File to create.
-        progress: Called with the bytes of each piece written.
     """
 
-    def __init__(self, path: Path, progress: Callable[[int], None] | None = None) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
         self._stream = path.open("xb")
         self._hash = hashlib.sha256()
         self._offset = 0
-        self._progress = progress
 
     @property
     def name(self) -> str:
@@ -111,5 +109,3 @@ class WeightFile:
         self._stream.write(data)
         self._hash.update(data)
         self._offset += len(data)
-        if self._progress is not None:
-            self._progress(len(data))

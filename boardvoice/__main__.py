@@ -1,0 +1,7 @@
+"""`python -m boardvoice`."""
+
+import sys
+
+from boardvoice.main import main
+
+sys.exit(main())

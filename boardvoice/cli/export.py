@@ -1,0 +1,83 @@
+"""`boardvoice export FAMILY`: one subcommand per model family found in `export`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import json
+import pkgutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import export as families
+from boardvoice.cli.progress import export_bar
+from device_profiles.catalog import ProfileLoadError, load_profile
+from edge_runtime.errors import ProfileError
+from export.weights.plan import PlanName
+
+
+def add_parser(commands: Any) -> None:
+    """Add the subcommand and, below it, one per family."""
+    parser = commands.add_parser(
+        "export",
+        help="write a bundle from an official checkpoint",
+        description="Write a bundle of ONNX step graphs from an official checkpoint. No torch.",
+    )
+    kinds = parser.add_subparsers(title="model families", metavar="FAMILY", required=True)
+    for name in _families():
+        command = importlib.import_module(f"export.{name}.command")
+        family = kinds.add_parser(name, help=command.SUMMARY, description=command.SUMMARY)
+        command.add_arguments(family)
+        family.add_argument("--out", required=True, metavar="BUNDLE", help="bundle folder to write")
+        family.add_argument(
+            "--profile", metavar="NAME", help="device profile (name or .yaml) it is meant for"
+        )
+        family.add_argument(
+            "--weights",
+            choices=("f32", "f16", "int8", "int4"),
+            help="weight format; by default the profile's (int8)",
+        )
+        family.add_argument("--name", help="what the voice is called")
+        family.add_argument("--force", action="store_true", help="replace an existing bundle")
+        family.add_argument("--json", action="store_true", help="print the outcome as JSON")
+        family.add_argument("-q", "--quiet", action="store_true", help="no progress bar")
+        family.set_defaults(run=_run, command=command)
+
+
+def _families() -> list[str]:
+    return sorted(
+        module.name
+        for module in pkgutil.iter_modules(families.__path__)
+        if module.ispkg and importlib.util.find_spec(f"export.{module.name}.command")
+    )
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    try:
+        profile = load_profile(arguments.profile)
+    except ProfileLoadError as error:
+        raise ProfileError(f"{error}.") from error
+    weights: PlanName = arguments.weights or profile.weights
+    with export_bar(shown=not (arguments.quiet or arguments.json)) as progress:
+        manifest = arguments.command.run(arguments, weights, progress)
+    out = Path(arguments.out)
+    size = sum(file.size for file in manifest.files.values())
+    if arguments.json:
+        outcome = {
+            "bundle": str(out),
+            "family": manifest.family,
+            "name": manifest.name,
+            "weights": manifest.weights,
+            "profile": manifest.profile,
+            "bytes": size,
+            "files": len(manifest.files),
+        }
+        sys.stdout.write(json.dumps(outcome) + "\n")
+    else:
+        sys.stderr.write(
+            f"{out}: {manifest.family} {manifest.name!r}, {manifest.weights}, "
+            f"{size / 1e6:.1f} MB in {len(manifest.files)} files\n"
+        )
+    return 0

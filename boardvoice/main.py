@@ -1,0 +1,53 @@
+"""`boardvoice`: finds the subcommand, runs it, turns errors into messages and exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+
+from boardvoice.cli import export, say
+from edge_runtime.errors import BoardvoiceError
+
+INTERRUPTED = 130
+
+_EXIT_CODES = """\
+exit codes:
+  0 done              5 bundle             10 back end
+  1 unexpected        6 checkpoint         11 output
+  2 usage             7 capacity          130 interrupted (Ctrl-C)
+  3 text              8 dependency        143 terminated
+  4 audio             9 profile
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    arguments = _parser().parse_args(argv)
+    try:
+        return int(arguments.run(arguments))
+    except BoardvoiceError as error:
+        if getattr(arguments, "json", False):
+            details = {"code": error.code, "message": error.message, "remedy": error.remedy}
+            sys.stdout.write(json.dumps({"error": details}) + "\n")
+        sys.stderr.write(f"boardvoice: {error}\n")
+        return error.exit_code
+    except KeyboardInterrupt:
+        sys.stderr.write("boardvoice: interrupted.\n")
+        return INTERRUPTED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="boardvoice",
+        description="Big open speech models on small boards.",
+        epilog=_EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=version("boardvoice"))
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    say.add_parser(commands)
+    export.add_parser(commands)
+    return parser

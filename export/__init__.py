@@ -1,0 +1,1 @@
+"""Exporters: from official checkpoints to bundles, without PyTorch."""
