@@ -1,0 +1,1 @@
+"""Audio at the edges: reading references, writing results, playing them."""

@@ -1,0 +1,1 @@
+"""Text before the model: cleaning, voice design, cutting long texts."""
