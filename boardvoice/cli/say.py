@@ -1,0 +1,237 @@
+"""`boardvoice say`: text to a file, to standard output or to the loudspeaker."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from types import FrameType
+from typing import Any, TextIO
+
+import numpy as np
+
+from boardvoice.cli.progress import speech_bar
+from boardvoice.default_bundle import default_bundle
+from edge_runtime.audio.playback import Player
+from edge_runtime.audio.wav import write_wav
+from edge_runtime.cancel import CancelToken
+from edge_runtime.errors import CancelledError, TextError, UsageError
+from edge_runtime.speech import SpeechMetrics, SpeechOptions
+from edge_runtime.text.normalize import read_text_file
+from edge_runtime.voice import SpeechStream, Voice
+
+_STDOUT = "-"
+_EPILOG = """\
+examples:
+  boardvoice say "Now serving number forty two." -o out.wav
+  boardvoice say "(a calm old man) Good evening." --bundle voice/ --play
+  boardvoice say --file speech.txt --bundle voice/ --reference me.flac -o speech.wav
+  echo "Turn left." | boardvoice say - --bundle voice/ -o - | aplay
+"""
+
+
+def add_parser(commands: Any) -> None:
+    """Add the subcommand."""
+    parser = commands.add_parser(
+        "say",
+        help="speak a text",
+        description="Speak a text. Without --bundle, a tiny synthetic voice is made once and "
+        "used: it makes sound, not speech.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("text", nargs="?", metavar="TEXT", help="what to say; - reads stdin")
+    parser.add_argument("--file", metavar="FILE", help="read the text from a file instead")
+    parser.add_argument("--bundle", metavar="BUNDLE", help="folder that 'export' wrote")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE",
+        help="audio file (.wav, .flac, .ogg, .raw ...), or - for WAV on stdout as it is made; "
+        "out.wav unless --play is given",
+    )  # fmt: skip
+    parser.add_argument("--play", action="store_true", help="play it while it is made")
+    parser.add_argument(
+        "--json", action="store_true", help="metrics as JSON on stdout (on stderr with -o -)"
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress, no summary")
+    _add_voice(parser)
+    _add_options(parser)
+    parser.set_defaults(run=_run)
+
+
+def _add_voice(parser: argparse.ArgumentParser) -> None:
+    voice = parser.add_argument_group("voice")
+    voice.add_argument("--design", metavar="TEXT", help="describe the voice, as in (TEXT) words")
+    voice.add_argument("--reference", metavar="AUDIO", help="speak with the voice of this audio")
+    voice.add_argument("--prompt-audio", metavar="AUDIO", help="go on from this audio")
+    voice.add_argument("--prompt-text", metavar="TEXT", help="what is said in --prompt-audio")
+    voice.add_argument(
+        "--trim-silence", action="store_true", help="trim silence off reference and prompt"
+    )
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    base = SpeechOptions()
+    how = parser.add_argument_group("how to speak")
+    how.add_argument("--seed", type=int, help="same seed, same audio; drawn unless given")
+    how.add_argument("--steps", type=int, default=base.steps, help="Euler steps (%(default)s)")
+    how.add_argument("--cfg", type=float, default=base.cfg, help="guidance (%(default)s)")
+    how.add_argument(
+        "--min-len", type=int, default=base.min_len, help="fewest patches (%(default)s)"
+    )
+    how.add_argument(
+        "--max-len", type=int, default=base.max_len, help="most patches per chunk (%(default)s)"
+    )
+    how.add_argument(
+        "--retry-badcase", action=argparse.BooleanOptionalAction, default=base.retry_badcase,
+        help="speak a chunk again when it runs too long; never when streaming (on)",
+    )  # fmt: skip
+    how.add_argument(
+        "--retry-times", type=int, default=base.retry_times, help="most attempts (%(default)s)"
+    )
+    how.add_argument(
+        "--retry-ratio", type=float, default=base.retry_ratio,
+        help="patches per token that are too long (%(default)s)",
+    )  # fmt: skip
+    how.add_argument(
+        "--chunk-rows", type=int, help="KV rows one chunk may need; the profile's unless given"
+    )
+    device = parser.add_argument_group("device")
+    device.add_argument("--profile", metavar="NAME", help="device profile, a name or a .yaml file")
+    device.add_argument("--threads", type=int, help="threads; the profile's unless given")
+    device.add_argument(
+        "--verify", action=argparse.BooleanOptionalAction, default=True,
+        help="check the SHA-256 of every bundle file before loading (on)",
+    )  # fmt: skip
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    text = _text(arguments)
+    names = {field.name for field in fields(SpeechOptions)}
+    options = SpeechOptions(
+        **{name: value for name, value in vars(arguments).items() if name in names}
+    )
+    output = arguments.output or (None if arguments.play else "out.wav")
+    bundle = arguments.bundle or default_bundle()
+    voice = Voice.load(
+        bundle, profile=arguments.profile, threads=arguments.threads, verify=arguments.verify
+    )
+    cancel = CancelToken()
+    shown = not (arguments.quiet or arguments.json or output == _STDOUT)
+    with _cancelled_by_signals(cancel) as received, speech_bar(shown=shown) as progress:
+        request = {
+            "reference": arguments.reference,
+            "prompt_audio": arguments.prompt_audio,
+            "prompt_text": arguments.prompt_text,
+        }
+        if output == _STDOUT or arguments.play:
+            stream = voice.stream(
+                text, **request, options=options, cancel=cancel, progress=progress
+            )
+            metrics = _send(stream, output, play=arguments.play, cancel=cancel)
+        else:
+            speech = voice.say(
+                text, **request, options=options, cancel=cancel, progress=progress
+            )
+            metrics = speech.metrics
+            if not cancel.cancelled:
+                write_wav(output, speech.audio, speech.sample_rate)
+    _report(arguments, metrics, output, str(bundle))
+    return 128 + received[0] if received else 0
+
+
+def _text(arguments: argparse.Namespace) -> str:
+    if (arguments.text is None) == (arguments.file is None):
+        raise UsageError("Give the text, or --file, and not both.", remedy="'-' reads stdin.")
+    if arguments.file is not None:
+        text = read_text_file(arguments.file)
+    elif arguments.text == _STDOUT:
+        text = read_text_file(_STDOUT)
+    else:
+        text = arguments.text
+    if arguments.design:
+        if not text.strip():
+            raise TextError("The text is empty.", remedy="Give something to say.")
+        return f"({arguments.design.strip()}){text}"
+    return text
+
+
+def _send(
+    stream: SpeechStream, output: str | None, *, play: bool, cancel: CancelToken
+) -> SpeechMetrics:
+    """Play and write each patch as soon as it is there."""
+
+    def played(player: Player | None) -> Iterator[np.ndarray[Any, np.dtype[np.float32]]]:
+        for samples in stream:
+            if player is not None:
+                player.write(samples)
+            yield samples
+
+    with stream, contextlib.ExitStack() as stack:
+        player = stack.enter_context(Player(stream.sample_rate)) if play else None
+        chunks = played(player)
+        if output is None:
+            for _ in chunks:
+                pass
+        elif output == _STDOUT:
+            write_wav(output, chunks, stream.sample_rate)
+        else:
+            # A cancelled run leaves no file behind, like one that is not streamed.
+            kept = list(chunks)
+            if not cancel.cancelled:
+                write_wav(output, kept, stream.sample_rate)
+        if player is not None and cancel.cancelled:
+            player.abort()
+    return stream.metrics
+
+
+@contextlib.contextmanager
+def _cancelled_by_signals(cancel: CancelToken) -> Iterator[list[int]]:
+    """Ctrl-C and SIGTERM end the run within one patch; a second Ctrl-C ends the process."""
+    received: list[int] = []
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        if received and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        received.append(number)
+        cancel.cancel()
+
+    previous = {
+        number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield received
+    except CancelledError:
+        # Cancelled before the first patch: the report says so.
+        if not received:
+            raise
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _report(
+    arguments: argparse.Namespace, metrics: SpeechMetrics, output: str | None, bundle: str
+) -> None:
+    streamed = output == _STDOUT
+    if arguments.json:
+        target: TextIO = sys.stderr if streamed else sys.stdout
+        details = {**metrics.as_dict(), "output": output, "bundle": bundle}
+        target.write(json.dumps(details) + "\n")
+        return
+    for warning in metrics.warnings:
+        sys.stderr.write(f"boardvoice: {warning}\n")
+    if arguments.quiet:
+        return
+    where = "played" if output is None else "stdout" if streamed else output
+    if metrics.stop_reason == "cancelled":
+        where = "cancelled"
+    rtf = f"{metrics.wall_s / metrics.audio_s:.2f}" if metrics.samples else "-"
+    sys.stderr.write(
+        f"{where}: {metrics.audio_s:.2f} s at {metrics.sample_rate} Hz, {metrics.patches} patches, "
+        f"ended by {metrics.stop_reason}, first audio after {metrics.first_audio_ms:.0f} ms, "
+        f"RTF {rtf}, seed {metrics.seed}\n"
+    )

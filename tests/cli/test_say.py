@@ -1,0 +1,223 @@
+"""`boardvoice say` as a user meets it: real processes, real files, real signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+COMMAND = [sys.executable, "-m", "boardvoice"]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def run(cache: Path, tmp_path: Path):
+    def call(*arguments: str, stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            [*COMMAND, *arguments],
+            input=stdin,
+            stdin=subprocess.DEVNULL if stdin is None else None,
+            capture_output=True,
+            cwd=tmp_path,
+            env={**os.environ, "XDG_CACHE_HOME": str(cache)},
+            timeout=120,
+        )
+
+    return call
+
+
+def test_speaks_on_a_fresh_machine_and_says_that_it_is_not_speech(run, tmp_path):
+    done = run("say", "Now serving number forty two.", "--max-len", "5")
+    assert done.returncode == 0, done.stderr
+    info = soundfile.info(tmp_path / "out.wav")
+    assert (info.samplerate, info.channels, info.subtype) == (48000, 1, "PCM_16")
+    assert info.frames % 7680 == 0
+    assert b"sound, not speech" in done.stderr
+
+
+def test_same_seed_gives_the_same_file_and_another_seed_another(run, tmp_path):
+    for name, seed in (("a", "5"), ("b", "5"), ("c", "6")):
+        run("say", "Hello.", "--max-len", "4", "--seed", seed, "-o", f"{name}.wav", "-q")
+    a, b, c = ((tmp_path / f"{name}.wav").read_bytes() for name in "abc")
+    assert a == b != c
+
+
+def test_stdout_streams_the_samples_of_the_file(run, tmp_path):
+    common = ("say", "Hello.", "--max-len", "4", "--seed", "5", "-q", "--no-retry-badcase")
+    run(*common, "-o", "file.wav")
+    piped = run(*common, "-o", "-")
+    assert piped.returncode == 0
+    expected, _ = soundfile.read(tmp_path / "file.wav", dtype="int16")
+    assert piped.stdout[:4] == b"RIFF"
+    assert np.array_equal(np.frombuffer(piped.stdout[44:], "<i2"), expected)
+
+
+def test_json_has_the_agreed_names_and_nothing_else_on_stdout(run):
+    done = run("say", "Hello.", "--max-len", "4", "--json")
+    metrics = json.loads(done.stdout)
+    for name in (
+        "patches", "stop_reason", "prefix_rows", "kv_bytes", "ms", "first_audio_ms",
+        "ms_per_patch", "cpu_s_per_patch", "rtf", "peak_rss_anon_bytes", "seed",
+    ):  # fmt: skip
+        assert name in metrics
+    assert metrics["patches"] == 4
+    assert metrics["stop_reason"] in ("stop", "max_len")
+
+
+def test_json_goes_to_stderr_when_stdout_carries_audio(run):
+    done = run("say", "Hello.", "--max-len", "4", "--json", "-o", "-")
+    assert done.stdout[:4] == b"RIFF"
+    assert json.loads(done.stderr)["patches"] == 4
+
+
+@pytest.mark.parametrize("how", ["stdin", "file"])
+def test_text_comes_from_stdin_or_a_file(run, tmp_path, how):
+    text = "Grüß Gott, 你好."
+    if how == "stdin":
+        done = run("say", "-", "--max-len", "3", "--json", stdin=text.encode())
+    else:
+        (tmp_path / "text.txt").write_text(text + "\n", encoding="utf-8")
+        done = run("say", "--file", "text.txt", "--max-len", "3", "--json")
+    assert json.loads(done.stdout)["chunks"][0]["text"] == text
+
+
+def test_design_is_put_in_parentheses_before_the_text(run):
+    done = run("say", "Hello.", "--design", "a calm voice", "--max-len", "3", "--json")
+    assert json.loads(done.stdout)["chunks"][0]["text"] == "(a calm voice)Hello."
+
+
+def test_clones_from_any_rate_and_channels_and_goes_on_from_a_prompt(run, tmp_path):
+    tone = np.sin(np.arange(44100) * 0.05) * 0.3
+    soundfile.write(tmp_path / "voice.flac", np.stack([tone, tone * 0.5], 1), 44100)
+    done = run(
+        "say", "Hello.", "--reference", "voice.flac", "--prompt-audio", "voice.flac",
+        "--prompt-text", "One two.", "--max-len", "3", "--json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    # One second is 7 patches; the reference has a token on each side.
+    assert json.loads(done.stdout)["prefix_rows"] >= 7 + 2 + 7
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "part"),
+    [
+        ((), 2, b"Give the text"),
+        (("Hi.", "--file", "x"), 2, b"not both"),
+        (("Hi.", "--steps", "1"), 2, b"steps"),
+        (("Hi.", "--cfg", "nan"), 2, b"cfg"),
+        (("Hi.", "--threads", "0"), 2, b"threads"),
+        (("Hi.", "--prompt-text", "x"), 2, b"go together"),
+        (("",), 3, b""),
+        (("   \n ",), 3, b""),
+        (("...",), 3, b""),
+        (("a\x07b",), 3, b"position 1"),
+        (("--file", "missing.txt"), 3, b"missing.txt"),
+        (("Hi.", "--reference", "missing.wav"), 4, b"missing.wav"),
+        (("Hi.", "--bundle", "nowhere"), 5, b"nowhere"),
+        (("word " * 40, "--chunk-rows", "16"), 7, b"16 KV rows"),
+        (("Hi.", "--profile", "toaster"), 9, b"generic-x86-64"),
+        (("Hi.", "-o", "missing/out.wav"), 11, b""),
+        (("Hi.", "-o", "out.xyz"), 11, b".wav"),
+    ],
+)
+def test_errors_are_typed_and_have_their_exit_codes(run, arguments, code, part):
+    done = run("say", "--max-len", "2", *arguments)
+    assert done.returncode == code, done.stderr
+    assert part in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+def test_errors_are_json_when_asked(run):
+    done = run("say", "", "--json")
+    error = json.loads(done.stdout)["error"]
+    assert error["code"] == "text"
+    assert error["message"]
+
+
+def test_bytes_that_are_no_utf8_are_refused_with_their_place(run):
+    done = run("say", "-", stdin=b"Hello \xff")
+    assert done.returncode == 3
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_the_run_and_leaves_no_file(cache, tmp_path, number, code):
+    words = "one two three four five six seven eight nine ten " * 400
+    process = subprocess.Popen(
+        [*COMMAND, "say", words, "-o", "-", "--json", "--min-len", "4000"],
+        bufsize=0,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=tmp_path,
+        env={**os.environ, "XDG_CACHE_HOME": str(cache)},
+    )
+    assert process.stdout is not None
+    assert process.stdout.read(44)[:4] == b"RIFF"
+    process.send_signal(number)
+    rest, errors = process.communicate(timeout=60)
+    assert process.returncode == code
+    metrics = json.loads(errors)
+    assert metrics["stop_reason"] == "cancelled"
+    assert len(rest) == metrics["patches"] * 7680 * 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_cancelled_run_keeps_the_file_that_was_there(cache, tmp_path):
+    (tmp_path / "out.wav").write_bytes(b"old")
+    process = subprocess.Popen(
+        [*COMMAND, "say", "word " * 3000, "-o", "out.wav", "--min-len", "4000"],
+        bufsize=0,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=tmp_path,
+        env={**os.environ, "XDG_CACHE_HOME": str(cache)},
+    )
+    time.sleep(4)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert (tmp_path / "out.wav").read_bytes() == b"old"
+
+
+def test_a_reader_that_goes_away_ends_the_run(cache, tmp_path):
+    process = subprocess.Popen(
+        [*COMMAND, "say", "word " * 3000, "-o", "-", "-q", "--min-len", "4000"],
+        bufsize=0,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=tmp_path,
+        env={**os.environ, "XDG_CACHE_HOME": str(cache)},
+    )
+    assert process.stdout is not None
+    process.stdout.read(44)
+    process.stdout.close()
+    assert process.wait(timeout=60) == 11
+    assert process.stderr is not None
+    assert b"Traceback" not in process.stderr.read()
+
+
+def test_an_unwritable_cache_is_said_with_a_remedy(run, tmp_path):
+    blocker = tmp_path / "file"
+    blocker.write_text("")
+    done = subprocess.run(
+        [*COMMAND, "say", "Hi."],
+        capture_output=True,
+        cwd=tmp_path,
+        env={**os.environ, "XDG_CACHE_HOME": str(blocker)},
+        timeout=60,
+    )
+    assert done.returncode == 5
+    assert b"XDG_CACHE_HOME" in done.stderr
+    assert b"Traceback" not in done.stderr
