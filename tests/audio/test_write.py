@@ -192,13 +192,14 @@ def test_a_failure_before_the_first_chunk_leaves_the_pipe_empty():
     assert pipe.getvalue() == b""
 
 
-def test_a_reader_that_goes_away_is_an_output_error_without_noise_at_exit():
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_goes_away_is_an_output_error_without_noise_at_exit(unbuffered):
     program = (
         "import sys, numpy as np\n"
         "from edge_runtime.audio.wav import write_wav\n"
         "from edge_runtime.errors import OutputError\n"
         "try:\n"
-        "    write_wav('-', (np.zeros(9999, np.float32) for _ in range(500)), 48000)\n"
+        "    write_wav('-', (np.zeros(999, np.float32) for _ in range(5000)), 48000)\n"
         "except OutputError as error:\n"
         "    print(error, file=sys.stderr); sys.exit(error.exit_code)\n"
     )
@@ -207,6 +208,7 @@ def test_a_reader_that_goes_away_is_an_output_error_without_noise_at_exit():
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=Path(__file__).parents[2],
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
     )
     assert process.stdout.read(44) == wav_header(RATE, "PCM_16")
     process.stdout.close()
@@ -269,8 +271,11 @@ def test_a_full_disk_is_an_output_error_and_the_old_file_stays(
     path = tmp_path / f"a{extension}"
     path.write_bytes(b"old")
     hiss = np.random.default_rng(0).standard_normal(40 * RATE).astype(np.float32) * 0.3
+    asked = []
+    source = (asked.append(True) or chunk for chunk in chunks(hiss))
     with pytest.raises(OutputError, match="written"):
-        write_wav(path, chunks(hiss), RATE)
+        write_wav(path, source, RATE)
+    assert len(asked) < 125  # of 250: no more audio is made for a file that is lost
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == [path.name]
     assert "Traceback" not in capfd.readouterr().err

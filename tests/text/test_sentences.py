@@ -67,6 +67,7 @@ class Counter:
         ["नमस्ते।", "आप कैसे हैं?", "ठीक।"],
         ["The U.S. Army came.", "It left."],
         ["In 1990.", "Then more."],
+        ["Buy: 1. Milk 2. Eggs 3. Bread.", "Done."],
     ],
 )
 def test_spaced_sentences_end_where_a_reader_ends_them(parts):
@@ -235,6 +236,23 @@ def test_a_capacity_that_is_not_by_length_alone_is_still_kept(text, data):
 
     def fits(piece):
         return sum(3 if ord(c) > 127 else 1 for c in piece) <= limit
+
+    try:
+        pieces = chunk_text(text, fits)
+    except CapacityError:
+        return
+    assert all(map(fits, pieces))
+    assert bare("".join(pieces)) == bare(text)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(PIECES, max_size=60).map("".join), st.integers(2, 40), st.sets(st.integers(2, 40)))
+@example("Aa. Bb cc", 7, {3})
+def test_pieces_fit_even_where_a_longer_one_would_and_a_shorter_one_would_not(
+    text, most, not_these
+):
+    def fits(piece):
+        return len(piece) <= most and len(piece) not in not_these
 
     try:
         pieces = chunk_text(text, fits)

@@ -22,6 +22,7 @@ TEXTS = [
     "hi 你好\U0001f600",
     "世界 世 界",
     "a\u0301 <unk",
+    "世中 hi世中",
     "中国你好hi",
 ]
 
@@ -32,8 +33,10 @@ def build():
     entries += [MARK, *"abhist<>/", "你", "好", "世", "中", "国"]
     entries += ["你好", "中国", "世界", "hi"]
     entries += [MARK + "你", MARK + "你好", MARK + "中", MARK + "中国", MARK + "hi", MARK + "a"]
+    entries += [MARK + "世", MARK + "世中"]
     merges = [(MARK, "hi"), ("h", "i"), (MARK, "a"), ("你", "好"), (MARK, "你"), (MARK, "你好")]
     merges += [("中", "国"), (MARK, "中国"), (MARK, "中")]
+    merges += [(MARK, "世"), (MARK + "世", "中")]
     vocabulary = {entry: number for number, entry in enumerate(entries)}
     base = tokenizers.Tokenizer(
         models.BPE(
@@ -80,6 +83,10 @@ def test_chinese_entries_are_split_into_characters_with_and_without_a_word_mark(
     ids = build().get_vocab()
     assert tokenizer.encode("你好中国") == [ids["你"], ids["好"], ids["中"], ids["国"]]
     assert tokenizer.encode("hi中国") == [ids[MARK + "hi"], ids["中"], ids["国"]]
+
+
+def test_an_entry_that_exists_only_behind_a_word_mark_stays_whole(tokenizer):
+    assert tokenizer.encode("世中") == [build().token_to_id(MARK + "世中")]
 
 
 def test_a_split_character_without_an_entry_becomes_unknown(tmp_path):
