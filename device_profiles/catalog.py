@@ -7,6 +7,7 @@ import platform
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import yaml
 from pydantic import ValidationError
@@ -47,7 +48,7 @@ def load_profile(name: str | None = None, *, machine: str | None = None) -> Prof
     if path.suffix in (".yaml", ".yml") or os.sep in name:
         try:
             return _parse(path.read_text(encoding="utf-8"), name)
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, ValueError) as error:
             raise ProfileLoadError(f"profile file {name} cannot be read: {error}") from error
     raise ProfileLoadError(
         f"no profile is called {name!r}; there are {', '.join(profile_names())}, "
@@ -76,7 +77,7 @@ def _by_machine(machine: str) -> Profile:
 def _parse(text: str, source: str) -> Profile:
     try:
         data = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise ProfileLoadError(f"{source} is not YAML: {error}") from error
     if not isinstance(data, Mapping):
         raise ProfileLoadError(f"{source} holds no mapping of keys")
@@ -84,7 +85,16 @@ def _parse(text: str, source: str) -> Profile:
         return Profile.model_validate(dict(data))
     except ValidationError as error:
         details = "; ".join(
-            f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}"
-            for item in error.errors()
+            _describe(item["loc"], item["type"], item["msg"]) for item in error.errors()
         )
         raise ProfileLoadError(f"{source}: {details}") from error
+
+
+def _describe(place: tuple[int | str, ...], kind: str, message: str) -> str:
+    key = ".".join(map(str, place))
+    if kind != "extra_forbidden":
+        return f"{key}: {message}"
+    section: Any = Profile
+    for part in place[:-1]:
+        section = section.model_fields[part].annotation
+    return f"{key}: no such key; there are {', '.join(section.model_fields)}"

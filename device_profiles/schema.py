@@ -10,7 +10,8 @@ PROFILE_NAME = r"^[a-z0-9][a-z0-9-]*$"
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # Strict: YAML reads "on" as true, which would pass for one thread.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class RuntimeSection(_Section):
@@ -65,7 +66,7 @@ class Profile(_Section):
 
     name: str = Field(pattern=PROFILE_NAME)
     title: str
-    machines: tuple[str, ...] = ()
+    machines: tuple[str, ...] = Field((), strict=False)
     weights: Literal["f32", "f16", "int8", "int4"] = "int8"
     runtime: RuntimeSection = RuntimeSection()
     kv: KvSection = KvSection()

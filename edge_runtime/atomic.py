@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
+
+# Temporary paths that this process is writing. In a container a restarted process often has the
+# number of the one that was killed, so a number alone does not tell whose leftover it is.
+_in_use: set[Path] = set()
+_serial = itertools.count()
 
 
 def fsync_path(path: Path) -> None:
@@ -22,17 +28,18 @@ def fsync_path(path: Path) -> None:
 @contextlib.contextmanager
 def atomic_file(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
     """Open a temporary file beside ``path``; rename it onto ``path`` when the block succeeds."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(temporary, mode) as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
-        fsync_path(path.parent)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    _remove_stale(path)
+    with _beside(path, "part") as temporary:
+        try:
+            with open(temporary, mode) as stream:
+                yield stream
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(temporary, path)
+            fsync_path(path.parent)
+        except BaseException:
+            _remove(temporary)
+            raise
 
 
 @contextlib.contextmanager
@@ -46,47 +53,89 @@ def atomic_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
     Raises:
         FileExistsError: ``path`` exists and ``replace`` is not set.
     """
-    if path.exists() and not replace:
+    # First, since it may put an old folder back whose swap was cut short.
+    _remove_stale(path)
+    if os.path.lexists(path) and not replace:
         raise FileExistsError(str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    _remove_stale(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    temporary.mkdir()
-    try:
-        yield temporary
-        for file in sorted(temporary.rglob("*")):
-            fsync_path(file)
-        fsync_path(temporary)
-        old = path.with_name(f".{path.name}.{os.getpid()}.old")
-        if path.exists():
-            os.rename(path, old)
+    with _beside(path, "part") as temporary:
+        try:
+            temporary.mkdir()
+            yield temporary
+            for file in sorted(temporary.rglob("*")):
+                fsync_path(file)
+            fsync_path(temporary)
+            _swap(temporary, path, replace)
+        except BaseException:
+            _remove(temporary)
+            raise
+
+
+def _swap(temporary: Path, path: Path, replace: bool) -> None:
+    if not replace:
+        if os.path.lexists(path):
+            raise FileExistsError(str(path))
         os.rename(temporary, path)
         fsync_path(path.parent)
-        shutil.rmtree(old, ignore_errors=True)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
+        return
+    with _beside(path, "old") as old:
+        try:
+            if os.path.lexists(path):
+                os.rename(path, old)
+            os.rename(temporary, path)
+            fsync_path(path.parent)
+        except BaseException:
+            if os.path.lexists(old) and not os.path.lexists(path):
+                os.rename(old, path)
+            raise
+        _remove(old)
+
+
+@contextlib.contextmanager
+def _beside(path: Path, kind: str) -> Iterator[Path]:
+    """Yield a name beside ``path`` that nobody else takes and that says which process uses it."""
+    name = path.with_name(f".{path.name}.{os.getpid()}-{next(_serial)}.{kind}")
+    _in_use.add(name)
+    try:
+        yield name
+    finally:
+        _in_use.discard(name)
 
 
 def _remove_stale(path: Path) -> None:
     """Remove what a killed process left beside ``path``; an unfinished swap is put back first."""
-    for leftover in path.parent.glob(f".{path.name}.*"):
-        _, _, pid_and_kind = leftover.name.rpartition(f"{path.name}.")
-        pid, _, kind = pid_and_kind.partition(".")
-        if kind not in ("part", "old") or not pid.isdigit() or _alive(int(pid)):
+    prefix = f".{path.name}."
+    try:
+        names = sorted(os.listdir(path.parent))
+    except OSError:
+        return
+    for name in names:
+        owner, _, kind = name.removeprefix(prefix).partition(".")
+        if not name.startswith(prefix) or kind not in ("part", "old"):
             continue
-        if kind == "old" and not path.exists():
+        leftover, pid = path.with_name(name), owner.partition("-")[0]
+        if not pid.isdecimal() or _used(leftover, int(pid)):
+            continue
+        if kind == "old" and not os.path.lexists(path):
             os.rename(leftover, path)
-        elif leftover.is_dir():
-            shutil.rmtree(leftover, ignore_errors=True)
         else:
-            leftover.unlink(missing_ok=True)
+            _remove(leftover)
 
 
-def _alive(pid: int) -> bool:
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def _used(leftover: Path, pid: int) -> bool:
+    if pid == os.getpid():
+        return leftover in _in_use
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
         return True

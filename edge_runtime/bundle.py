@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -41,6 +42,8 @@ class Manifest(BaseModel):
         synthetic: Set when the weights are seeded noise: it makes sound, not speech.
         model: The family's own description, read by that family.
         files: Every other file of the bundle by its relative path.
+        sha256: Hash of the manifest's own content without this key. Sizes and rates stand
+            nowhere else, so a flipped bit among them would load silently.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -54,14 +57,17 @@ class Manifest(BaseModel):
     synthetic: bool = False
     model: dict[str, Any]
     files: dict[str, BundleFile]
+    sha256: str | None = None
 
     @field_validator("files")
     @classmethod
     def _inside(cls, files: dict[str, BundleFile]) -> dict[str, BundleFile]:
         for name in files:
             path = PurePosixPath(name)
-            if path.is_absolute() or ".." in path.parts or "\\" in name or not path.parts:
-                raise ValueError(f"file name {name!r} leads out of the bundle")
+            # A NUL or half a surrogate pair makes the file system's calls raise ValueError.
+            strange = "\\" in name or not name.isprintable()
+            if path.is_absolute() or ".." in path.parts or not path.parts or strange:
+                raise ValueError(f"file name {name!r} is not a plain path inside the bundle")
         return files
 
 
@@ -90,7 +96,7 @@ class Bundle:
             BundleError: Missing, torn, altered, or written by another version.
         """
         folder = Path(folder)
-        bundle = Bundle(folder, _read_manifest(folder))
+        bundle = Bundle(folder, _read_manifest(folder, verify=verify))
         bundle._check_sizes()
         if verify:
             bundle._check_hashes()
@@ -143,14 +149,20 @@ def sha256_of(path: Path) -> str:
 
 
 def manifest_text(manifest: Manifest) -> str:
-    """The manifest as it is written: sorted, indented, one final newline."""
-    data: Mapping[str, Any] = manifest.model_dump(mode="json")
+    """The manifest as it is written: with its hash, sorted, indented, one final newline."""
+    data: dict[str, Any] = manifest.model_dump(mode="json")
+    data["sha256"] = _content_hash(data)
     return json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def _read_manifest(folder: Path) -> Manifest:
+def _content_hash(data: Mapping[str, Any]) -> str:
+    content = {key: value for key, value in data.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode("ascii")).hexdigest()
+
+
+def _read_manifest(folder: Path, *, verify: bool) -> Manifest:
     file = folder / MANIFEST
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise BundleError(
             f"{folder} is not a folder.", remedy="Name the folder that 'boardvoice export' wrote."
         )
@@ -161,7 +173,7 @@ def _read_manifest(folder: Path) -> Manifest:
             f"{file} does not exist: {folder} is not a bundle.",
             remedy="Name the folder that 'boardvoice export' wrote.",
         ) from None
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise _damaged(file, f"is not readable JSON ({error})") from error
     if isinstance(data, dict) and data.get("format") != FORMAT:
         raise BundleError(
@@ -169,11 +181,14 @@ def _read_manifest(folder: Path) -> Manifest:
             remedy="Export it with this version of boardvoice, or install the one that made it.",
         )
     try:
-        return Manifest.model_validate(data)
+        manifest = Manifest.model_validate(data)
     except ValidationError as error:
         raise BundleError(
             f"{file}: {describe_errors(error)}.", remedy="Export or copy the bundle again."
         ) from error
+    if verify and manifest.sha256 not in (None, _content_hash(data)):
+        raise _damaged(file, "does not match its own SHA-256")
+    return manifest
 
 
 def describe_errors(error: ValidationError) -> str:

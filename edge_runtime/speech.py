@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from typing import Any, Literal
 
 import numpy as np
@@ -53,20 +54,32 @@ class SpeechOptions:
 
     def __post_init__(self) -> None:
         checks = (
-            ("seed", self.seed is None or 0 <= self.seed < 2**63, "0 to 2^63 - 1"),
-            ("steps", 2 <= self.steps <= 100, "2 to 100"),
-            ("cfg", math.isfinite(self.cfg) and 0.1 <= self.cfg <= 10, "0.1 to 10"),
-            ("min_len", self.min_len >= 0, "0 or more"),
-            ("max_len", self.max_len >= 1, "1 or more"),
-            ("retry_times", 1 <= self.retry_times <= 20, "1 to 20"),
-            ("retry_ratio", math.isfinite(self.retry_ratio) and self.retry_ratio > 0, "above 0"),
-            ("chunk_rows", self.chunk_rows is None or self.chunk_rows >= 16, "16 or more"),
+            ("seed", self.seed is None or _whole(self.seed, 0, 2**63 - 1), "0 to 2^63 - 1"),
+            ("steps", _whole(self.steps, 2, 100), "a whole number from 2 to 100"),
+            ("cfg", _real(self.cfg) and 0.1 <= self.cfg <= 10, "0.1 to 10"),
+            ("min_len", _whole(self.min_len, 0), "a whole number, 0 or more"),
+            ("max_len", _whole(self.max_len, 1), "a whole number, 1 or more"),
+            ("retry_times", _whole(self.retry_times, 1, 20), "a whole number from 1 to 20"),
+            ("retry_ratio", _real(self.retry_ratio) and self.retry_ratio > 0, "above 0"),
+            (
+                "chunk_rows",
+                self.chunk_rows is None or _whole(self.chunk_rows, 16),
+                "a whole number, 16 or more",
+            ),
         )
         for name, good, allowed in checks:
             if not good:
                 raise UsageError(
                     f"{name} is {getattr(self, name)!r}.", remedy=f"It must be {allowed}."
                 )
+
+
+def _whole(value: object, low: int, high: float = math.inf) -> bool:
+    return isinstance(value, Integral) and low <= int(value) <= high
+
+
+def _real(value: object) -> bool:
+    return isinstance(value, Real) and math.isfinite(value)
 
 
 @dataclass(frozen=True)
@@ -141,7 +154,8 @@ class SpeechMetrics:
         patch_seconds: Audio per patch.
         ms: Time by component: ``text``, ``encode``, ``prefill``, ``flow``, ``patch_encoder``,
             ``lm_step``, ``vae_decode``.
-        chunks: Reports of the text chunks.
+        planned_chunks: Chunks that the text was cut into.
+        chunks: Reports of those that were begun.
         kv_bytes: Largest KV cache held.
         first_audio_ms: From the call to the first samples.
         samples: Samples of audio returned.
@@ -153,6 +167,7 @@ class SpeechMetrics:
     sample_rate: int
     patch_seconds: float
     ms: dict[str, float] = field(default_factory=dict)
+    planned_chunks: int = 0
     chunks: list[ChunkReport] = field(default_factory=list)
     kv_bytes: int = 0
     first_audio_ms: float = 0.0
@@ -186,9 +201,14 @@ class SpeechMetrics:
 
     @property
     def stop_reason(self) -> StopReason:
-        """``stop`` when the model ended every chunk itself, else the first other reason."""
+        """``stop`` when the model ended every chunk itself, else the first other reason.
+
+        A run that ended between two chunks was cancelled, however well the first one ended.
+        """
+        if len(self.chunks) < max(self.planned_chunks, 1):
+            return "cancelled"
         others = (chunk.stop_reason for chunk in self.chunks if chunk.stop_reason != "stop")
-        return next(others, "stop" if self.chunks else "cancelled")
+        return next(others, "stop")
 
     @property
     def audio_s(self) -> float:

@@ -21,9 +21,9 @@ from device_profiles.schema import Profile
 from edge_runtime.audio.load import AudioSource
 from edge_runtime.backends.ort import OrtBackend
 from edge_runtime.backends.protocol import Backend
-from edge_runtime.bundle import Bundle, Manifest
+from edge_runtime.bundle import MANIFEST, Bundle, Manifest
 from edge_runtime.cancel import CancelToken
-from edge_runtime.errors import BundleError, ProfileError, UsageError
+from edge_runtime.errors import BundleError, CancelledError, ProfileError, UsageError
 from edge_runtime.noise import Noise, SeededNoise
 from edge_runtime.process_memory import RssPeak
 from edge_runtime.speech import Progress, Speech, SpeechMetrics, SpeechOptions, SpeechRequest
@@ -143,15 +143,15 @@ class Voice:
             )
         family = opened.manifest.family
         module = f"edge_runtime.{family}"
-        if importlib.util.find_spec(module) is None or not hasattr(
-            importlib.import_module(module), "load"
-        ):
+        found = importlib.util.find_spec(module) is not None
+        load = getattr(importlib.import_module(module), "load", None) if found else None
+        # Other parts of the package are no families, even where one has a module called "load".
+        if not callable(load):
             raise BundleError(
-                f"{opened.folder}: model family {family!r} is not known to this version.",
+                f"{opened.folder / MANIFEST}: this version knows no model family {family!r}.",
                 remedy="Update boardvoice.",
             )
-        model = importlib.import_module(module).load(opened, backend, chosen)
-        return Voice(model, opened.manifest, chosen)
+        return Voice(load(opened, backend, chosen), opened.manifest, chosen)
 
     @property
     def sample_rate(self) -> int:
@@ -195,8 +195,9 @@ class Voice:
             progress, make_noise, retry=True,
         )  # fmt: skip
         pieces = list(stream)
-        audio = np.concatenate(pieces) if pieces else np.zeros(0, np.float32)
-        return Speech(audio, self.sample_rate, stream.metrics)
+        if not pieces:
+            raise CancelledError("Cancelled before there was any audio.")
+        return Speech(np.concatenate(pieces), self.sample_rate, stream.metrics)
 
     def stream(
         self,
@@ -279,6 +280,8 @@ class Voice:
                     metrics.mark_first_audio()
                     metrics.samples += len(samples)
                     yield samples
+                    # The stream may have been handed to another thread.
+                    self._owner = threading.get_ident()
             finally:
                 getattr(audio, "close", lambda: None)()
                 self._owner = None

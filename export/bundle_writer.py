@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -33,7 +34,9 @@ class BundleWriter:
         progress: Told which file is being written.
     """
 
-    def __init__(self, folder: Path, plan: WeightPlan, progress: ExportProgress | None = None) -> None:
+    def __init__(
+        self, folder: Path, plan: WeightPlan, progress: ExportProgress | None = None
+    ) -> None:
         self._folder = folder
         self._plan = plan
         self._progress = progress or ExportProgress()
@@ -81,7 +84,8 @@ class BundleWriter:
         digest, size = hashlib.sha256(), 0
         with (self._folder / name).open("xb") as stream:
             for piece in pieces:
-                data = memoryview(np.ascontiguousarray(piece, dtype=dtype)).cast("B")
+                values = np.ascontiguousarray(piece, dtype=dtype)
+                data = values.reshape(-1).view(np.uint8).data
                 stream.write(data)
                 digest.update(data)
                 size += len(data)
@@ -128,17 +132,26 @@ def bundle_writer(
     """Open a writer; the bundle appears under its name when the block succeeds.
 
     Raises:
-        OutputError: The folder exists (without ``replace``), or cannot be written.
+        OutputError: The folder exists (without ``replace``) or is no bundle, or cannot be written.
     """
+    # A relative path such as "." has no name to rename.
+    target = Path(os.path.abspath(folder))
+    if replace and os.path.lexists(target) and not _is_replaceable(target):
+        # --force must not wipe a folder that was named by mistake.
+        raise OutputError(f"{folder} exists and is not a bundle.", remedy="Name another folder.")
     try:
-        with atomic_folder(folder, replace=replace) as temporary:
+        with atomic_folder(target, replace=replace) as temporary:
             yield BundleWriter(temporary, plan, progress)
-    except FileExistsError:
-        raise OutputError(
-            f"{folder} exists.", remedy="Name another folder or use --force."
-        ) from None
     except OSError as error:
+        if isinstance(error, FileExistsError) and os.path.lexists(target):
+            raise OutputError(
+                f"{folder} exists.", remedy="Name another folder or use --force."
+            ) from None
         raise OutputError(
             f"{folder} cannot be written: {error.strerror or error}.",
             remedy="Check free space and permissions.",
         ) from error
+
+
+def _is_replaceable(folder: Path) -> bool:
+    return folder.is_dir() and ((folder / MANIFEST).is_file() or not any(folder.iterdir()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,7 +39,7 @@ class OrtBackend:
             session = ort.InferenceSession(
                 str(path), options, providers=["CPUExecutionProvider"]
             )
-        except Exception as error:  # noqa: BLE001 - the binding raises a dozen unrelated types
+        except Exception as error:  # the binding raises a dozen unrelated types
             raise BackendError(
                 f"ONNX Runtime {ort.__version__} cannot load {path}: {_first_line(error)}.",
                 remedy="Copy or export the bundle again; if it persists, update onnxruntime.",
@@ -59,13 +59,26 @@ class OrtGraph:
         names = [output.name for output in self.session.get_outputs()]
         try:
             results = self.session.run(names, dict(feeds))
-        except Exception as error:  # noqa: BLE001 - the binding raises a dozen unrelated types
+        except Exception as error:  # the binding raises a dozen unrelated types
             raise _run_failed(self.name, error) from error
-        return dict(zip(names, results, strict=True))
+        return _Outputs(self.name, zip(names, results, strict=True))
 
     def bind(self) -> OrtBinding:
         """Start an empty binding. See `Graph.bind`."""
         return OrtBinding(self.name, self.session)
+
+
+class _Outputs(dict[str, npt.NDArray[np.float32]]):
+    """Results by name; asking for one that the graph does not have is a damaged bundle."""
+
+    def __init__(
+        self, graph: str, results: Iterable[tuple[str, npt.NDArray[np.float32]]]
+    ) -> None:
+        super().__init__(results)
+        self._graph = graph
+
+    def __missing__(self, name: str) -> npt.NDArray[np.float32]:
+        raise _run_failed(self._graph, ValueError(f"it has no output {name!r}"))
 
 
 class OrtBinding:
@@ -80,17 +93,25 @@ class OrtBinding:
 
     def input(self, name: str, array: Array) -> None:
         """Bind an input. See `Binding.input`."""
-        self._binding.bind_ortvalue_input(name, self._wrapped(array))
+        value = self._wrapped(array)
+        try:
+            self._binding.bind_ortvalue_input(name, value)
+        except Exception as error:  # the binding raises a dozen unrelated types
+            raise _run_failed(self._name, error) from error
 
     def output(self, name: str, array: Array) -> None:
         """Bind an output. See `Binding.output`."""
-        self._binding.bind_ortvalue_output(name, self._wrapped(array))
+        value = self._wrapped(array)
+        try:
+            self._binding.bind_ortvalue_output(name, value)
+        except Exception as error:  # the binding raises a dozen unrelated types
+            raise _run_failed(self._name, error) from error
 
     def run(self) -> None:
         """Run once. See `Binding.run`."""
         try:
             self._session.run_with_iobinding(self._binding)
-        except Exception as error:  # noqa: BLE001 - the binding raises a dozen unrelated types
+        except Exception as error:  # the binding raises a dozen unrelated types
             raise _run_failed(self._name, error) from error
 
     def _wrapped(self, array: Array) -> ort.OrtValue:

@@ -138,14 +138,15 @@ class FlowSolver:
         return x
 
     def _guided(self) -> FloatArray:
-        positive = self._velocity[0]
+        positive: FloatArray = self._velocity[0]
         if len(self._velocity) == 1:
             return positive
         negative = self._velocity[1]
         dot = np.vdot(positive, negative)
         share = dot / (np.vdot(negative, negative) + np.float32(1e-8))
         base = negative * share
-        return base + self._cfg * (positive - base)
+        guided: FloatArray = base + self._cfg * (positive - base)
+        return guided
 
 
 def _time_tokens(graph: Graph, schedule: Schedule, mean_mode: bool) -> FloatArray:

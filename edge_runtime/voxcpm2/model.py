@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import ValidationError
 
 from device_profiles.schema import Profile
 from edge_runtime.audio.load import AudioSource, load_audio
@@ -24,7 +25,6 @@ from edge_runtime.voxcpm2.lm import LanguageModel
 from edge_runtime.voxcpm2.prompt import PrefixBuilder, VoicePrompt
 from edge_runtime.voxcpm2.spec import VoxCpm2Spec
 from edge_runtime.voxcpm2.vae import VaeDecoder, encode_audio
-from pydantic import ValidationError
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -199,7 +199,7 @@ class VoxCpm2Model:
                 f"{self._bundle.folder / MANIFEST} names no graph {name!r}.",
                 remedy="Export the bundle again.",
             )
-        return self._backend.load(self._bundle.path(graphs[name]))  # type: ignore[index]
+        return self._backend.load(self._bundle.path(graphs[name]))
 
 
 def _spec(bundle: Bundle) -> VoxCpm2Spec:

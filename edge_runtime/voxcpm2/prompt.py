@@ -142,8 +142,9 @@ class PrefixBuilder:
         return np.concatenate(pieces)
 
     def _embed(self, tokens: list[int]) -> FloatArray:
-        rows = self._table[np.asarray(tokens)].astype(np.float32)
-        return rows * np.float32(self._spec.embedding.scale)
+        rows: FloatArray = self._table[np.asarray(tokens)].astype(np.float32)
+        rows *= np.float32(self._spec.embedding.scale)
+        return rows
 
 
 def _embedding_table(bundle: Bundle, spec: VoxCpm2Spec) -> npt.NDArray[np.floating]:

@@ -75,15 +75,15 @@ class Speaker:
             voice = self._encode(request, options, cancel)
         with metrics.timed("text"):
             chunks = self.plan(request.text, voice, options)
+        metrics.planned_chunks = len(chunks)
         solver = self._model.solver(options)
         report = _Reporter(progress, chunks)
         for index, chunk in enumerate(chunks):
             spoken: list[FloatArray] = []
             runs = self._attempts if retry else self._streamed
-            for samples in runs(
+            yield from runs(
                 chunk, index, voice, options, solver, metrics, cancel, make_noise, report, spoken
-            ):
-                yield samples
+            )
             if cancel.cancelled:
                 return
             if len(chunks) > 1 and voice.rows == 0:

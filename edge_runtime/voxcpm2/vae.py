@@ -78,4 +78,5 @@ class VaeDecoder:
         for index, hop in enumerate(self._spec.noise_hops):
             shape = (1, 1, len(patch) * hop)
             feeds[f"noise_{index}"] = self._noise.decoder(shape)
-        return self._stream.run(feeds, "audio")[0, 0]
+        audio: FloatArray = self._stream.run(feeds, "audio")[0, 0]
+        return audio

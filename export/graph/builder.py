@@ -95,7 +95,9 @@ class GraphBuilder:
         if outputs is None:
             outputs = [base] if count == 1 else [f"{base}.{index}" for index in range(count)]
         self._nodes.append(
-            helper.make_node(op, list(inputs), list(outputs), name=base, domain=domain, **attributes)
+            helper.make_node(
+                op, list(inputs), list(outputs), name=base, domain=domain, **attributes
+            )
         )
         return list(outputs)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from export.graph.builder import MICROSOFT, GraphBuilder
+from export.graph.builder import MICROSOFT, GraphBuilder, Shape
 from export.graph.heads import HeadLayout
 from export.graph.linear import LinearWeight, linear
 from export.graph.parameters import Parameters
@@ -33,15 +33,17 @@ class KvPorts:
     def layer(self) -> tuple[str, str, str, str]:
         """Declare one layer's buffers: past key, past value, present key, present value."""
         index, self.layers = self.layers, self.layers + 1
-        shape = [1, self.num_kv_heads, "capacity", self.head_size]
-        past = [self.graph.input(f"past_{kind}_{index}", shape) for kind in ("key", "value")]
+        past = [self.graph.input(f"past_{kind}_{index}", self._shape) for kind in ("key", "value")]
         present = [f"present_{kind}_{index}" for kind in ("key", "value")]
         return past[0], past[1], present[0], present[1]
 
     def declare_output(self, name: str) -> None:
         """Declare a present buffer as graph output."""
-        shape = [1, self.num_kv_heads, "capacity", self.head_size]
-        self.graph.output(name, name, shape)
+        self.graph.output(name, name, self._shape)
+
+    @property
+    def _shape(self) -> Shape:
+        return (1, self.num_kv_heads, "capacity", self.head_size)
 
 
 def cached_attention(

@@ -49,7 +49,8 @@ def conv_weight(params: Parameters, *shape: int) -> FloatArray:
     direction = params.array("weight_v", *shape).astype(np.float64)
     gain = params.array("weight_g", shape[0], *(1 for _ in shape[1:])).astype(np.float64)
     norm = np.sqrt(np.square(direction).sum(axis=tuple(range(1, len(shape))), keepdims=True))
-    return (direction * (gain / norm)).astype(np.float32)
+    weight: FloatArray = (direction * (gain / norm)).astype(np.float32)
+    return weight
 
 
 def snake(graph: GraphBuilder, value: str, params: Parameters, channels: int) -> str:

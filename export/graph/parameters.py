@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from edge_runtime.errors import CheckpointError
 from export.checkpoint.folder import require
 from export.checkpoint.tensor_source import FloatArray, LazyTensor
 from export.graph.linear import LinearWeight
@@ -41,8 +42,13 @@ class Parameters:
         return require(self.source, self.prefix + name, shape)
 
     def array(self, name: str, *shape: int) -> FloatArray:
-        """A tensor of exactly this shape as f32."""
-        return self.lazy(name, *shape).read()
+        """A tensor of exactly this shape as f32.
+
+        Raises:
+            CheckpointError: Missing, of another shape, or with values that are not finite.
+        """
+        tensor = self.lazy(name, *shape)
+        return _finite(tensor, tensor.read())
 
     def linear(self, name: str, outputs: int, inputs: int, *, scale: float = 1.0) -> LinearWeight:
         """Weight of a linear layer, optionally multiplied by ``scale``."""
@@ -50,7 +56,7 @@ class Parameters:
         factor = np.float32(scale)
 
         def rows(start: int, stop: int) -> FloatArray:
-            found = tensor.rows(start, stop)
+            found = _finite(tensor, tensor.rows(start, stop))
             return found if scale == 1.0 else found * factor
 
         return LinearWeight(outputs, inputs, rows)
@@ -58,3 +64,14 @@ class Parameters:
     def bias(self, name: str, outputs: int) -> FloatArray:
         """Bias of a linear layer."""
         return self.array(f"{name}.bias", outputs)
+
+
+def _finite(tensor: LazyTensor, values: FloatArray) -> FloatArray:
+    """The values, none of which may be NaN or infinite: no weight format survives that."""
+    # A NaN passes through both; unlike isfinite() this allocates nothing.
+    if values.size and not (np.isfinite(values.min()) and np.isfinite(values.max())):
+        raise CheckpointError(
+            f"{tensor.file}: tensor {tensor.name!r} has a NaN or infinite value.",
+            remedy="Download the checkpoint again.",
+        )
+    return values

@@ -38,7 +38,7 @@ class RopeSpec:
         return math.sqrt(max(square, 0.0))
 
     def tables(self, positions: int) -> tuple[FloatArray, FloatArray]:
-        """Cosines and sines of positions ``0 .. positions - 1``, each [positions, head_size / 2]."""
+        """Cosines and sines of the first ``positions``, each [positions, head_size / 2]."""
         exponent = np.arange(0, self.head_size, 2, dtype=np.float32) / np.float32(self.head_size)
         inverse = (1.0 / np.power(np.float64(self.theta), exponent.astype(np.float64))).astype(
             np.float32

@@ -1,4 +1,7 @@
-"""MiniCPM-4 decoder blocks: norm, attention, gated MLP. Source: `minicpm4/model.py`, voxcpm 2.0.3."""
+"""MiniCPM-4 decoder blocks: norm, attention, gated MLP.
+
+Source: `minicpm4/model.py` of voxcpm 2.0.3.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,6 @@ from export.graph.linear import LinearWeight, linear
 from export.graph.parameters import Parameters
 from export.graph.transformer_spec import TransformerSpec
 from export.weights.plan import LayerKind
-
 
 # (block index, normalised rows, residual rows) -> (attention result, residual rows).
 # Both may come back with fewer rows, when only some are wanted of the last block.

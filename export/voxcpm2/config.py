@@ -8,25 +8,28 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from edge_runtime.errors import CheckpointError, UnsupportedError
 from export.graph.transformer_spec import TransformerSpec
 
+Factor = Annotated[float, Field(gt=0)]
+
 
 class _Frozen(BaseModel):
     # The official models ignore keys they do not know, and published configs rely on it.
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    # Python's JSON reader takes NaN and Infinity; no key here can have them.
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
 
 class RopeScaling(_Frozen):
     """LongRoPE factors; one per pair of head dimensions."""
 
     type: Literal["longrope"] = "longrope"
-    long_factor: tuple[float, ...]
-    short_factor: tuple[float, ...]
+    long_factor: tuple[Factor, ...]
+    short_factor: tuple[Factor, ...]
     original_max_position_embeddings: int = Field(gt=1)
 
 
@@ -157,6 +160,10 @@ class VoxCpm2Config(_Frozen):
                     f"{key}: {part.num_heads} heads are not a multiple of "
                     f"{part.num_kv_heads} KV heads (lm_config.num_key_value_heads)"
                 )
+            if part.head_size < 1:
+                raise ValueError(
+                    f"{key}: hidden size {part.hidden} is smaller than its {part.num_heads} heads"
+                )
             if part.head_size % 2 and part.rope:
                 raise ValueError(f"{key}: head size {part.head_size} is odd, rope needs it even")
             for name in ("long_factor", "short_factor"):
@@ -247,7 +254,7 @@ def load_config(folder: Path) -> VoxCpm2Config:
         raise CheckpointError(
             f"{file} does not exist.", remedy="Name the folder that holds config.json."
         ) from None
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise CheckpointError(
             f"{file} is not readable JSON: {error}.", remedy="Download the checkpoint again."
         ) from error

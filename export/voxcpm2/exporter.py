@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from edge_runtime.bundle import Manifest
-from edge_runtime.errors import CheckpointError
+from edge_runtime.errors import BundleError, CheckpointError
 from edge_runtime.tokenizer import Tokenizer
 from edge_runtime.voxcpm2.spec import (
     ControlTokens,
@@ -25,8 +25,8 @@ from export.bundle_writer import BundleWriter, bundle_writer
 from export.checkpoint.folder import open_audio_vae, open_model
 from export.graph.heads import HeadLayout
 from export.graph.parameters import Parameters
-from export.synthetic.maker import SYNTHETIC_KEY
 from export.progress import ExportProgress, OnProgress
+from export.synthetic.maker import SYNTHETIC_KEY
 from export.voxcpm2.audio_vae import build_vae_decoder, build_vae_encoder
 from export.voxcpm2.config import AudioVaeConfig, VoxCpm2Config, load_config
 from export.voxcpm2.flow import build_flow, build_flow_condition, build_flow_time
@@ -74,12 +74,14 @@ def export_voxcpm2(
         closing(open_audio_vae(checkpoint)) as vae,
         bundle_writer(out, plan, replace=replace, progress=tracker) as writer,
     ):
-        parameters = [Parameters(tracker.watch(source)) for source in (model, vae)]
-        spec = _write(writer, *parameters, config, tokenizer)
+        model_parameters, vae_parameters = (
+            Parameters(tracker.watch(source)) for source in (model, vae)
+        )
+        spec = _write(writer, model_parameters, vae_parameters, config, tokenizer)
         return writer.finish(
             family=FAMILY,
-            name=name or checkpoint.resolve().name,
-            made_by=f"boardvoice {version('boardvoice')}",
+            name=name or _printable(checkpoint.resolve().name),
+            made_by=f"boardvoice {_version()}",
             model=spec.model_dump(mode="json"),
             profile=profile,
             synthetic=_is_synthetic(checkpoint),
@@ -171,14 +173,37 @@ def _check_tokenizer(checkpoint: Path, config: VoxCpm2Config) -> Path:
     path = checkpoint / _TOKENIZER
     if not path.is_file():
         raise CheckpointError(f"{path} does not exist.", remedy="Download the checkpoint again.")
-    tokenizer = Tokenizer.load(path, ControlTokens().ids)
+    try:
+        tokenizer = Tokenizer.load(path, ControlTokens().ids)
+    except BundleError as error:
+        # Read as part of a bundle later, but here it is the checkpoint's file.
+        raise CheckpointError(error.message, remedy="Download the checkpoint again.") from error
     if tokenizer.vocab_size > config.lm_config.vocab_size:
         raise CheckpointError(
             f"{path} has {tokenizer.vocab_size} tokens, lm_config.vocab_size is "
             f"{config.lm_config.vocab_size}.",
             remedy="Use the tokenizer.json that belongs to this checkpoint.",
         )
+    highest = max(ControlTokens().ids)
+    if config.lm_config.vocab_size <= highest:
+        raise CheckpointError(
+            f"{checkpoint / 'config.json'}: lm_config.vocab_size is "
+            f"{config.lm_config.vocab_size}, but {highest} is a control token.",
+            remedy="Correct the named key or use the published file.",
+        )
     return path
+
+
+def _printable(name: str) -> str:
+    """A file name as text: bytes of it that are not UTF-8 cannot stand in a manifest."""
+    return name.encode("utf-8", "replace").decode("utf-8")
+
+
+def _version() -> str:
+    try:
+        return version("boardvoice")
+    except PackageNotFoundError:  # run from a source tree that is not installed
+        return "unknown"
 
 
 def _is_synthetic(checkpoint: Path) -> bool:

@@ -21,7 +21,9 @@ from export.weights.plan import LayerKind
 _MU_TOKENS = 2
 
 
-def build_flow_time(graph: GraphBuilder, params: Parameters, config: VoxCpm2Config) -> onnx.ModelProto:
+def build_flow_time(
+    graph: GraphBuilder, params: Parameters, config: VoxCpm2Config
+) -> onnx.ModelProto:
     """Build ``flow_time.onnx``.
 
     Inputs: ``t`` f32 [N] and ``dt`` f32 [N] (dt is 0 unless ``dit_mean_mode``).

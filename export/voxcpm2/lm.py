@@ -32,7 +32,8 @@ def build_lm(graph: GraphBuilder, params: Parameters, config: VoxCpm2Config) -> 
     hidden = config.base_lm.hidden
     rows = graph.input("rows", [1, "S", hidden])
     is_audio = graph.input("is_audio", [1, "S", 1])
-    ports = KvPorts(graph, config.base_lm.num_kv_heads, HeadLayout.of(config.base_lm.head_size).padded)
+    head_size = HeadLayout.of(config.base_lm.head_size).padded
+    ports = KvPorts(graph, config.base_lm.num_kv_heads, head_size)
     rope = _rope(graph, config)
 
     with graph.scope("base_lm"):
@@ -147,5 +148,6 @@ def _stop(graph: GraphBuilder, value: str, params: Parameters, hidden: int) -> s
         bias=params.bias("stop_proj", hidden), name="proj",
     )  # fmt: skip
     active = graph.node("Mul", [inner, graph.node("Sigmoid", [inner], name="sigmoid")], name="silu")
-    logits = linear(graph, active, params.linear("stop_head", 2, hidden), LayerKind.HEAD, name="head")
+    head = params.linear("stop_head", 2, hidden)
+    logits = linear(graph, active, head, LayerKind.HEAD, name="head")
     return graph.reshape(logits, (1, 2), name="logits")

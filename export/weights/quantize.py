@@ -12,6 +12,8 @@ FloatArray = npt.NDArray[np.float32]
 
 # Fractions of the largest magnitude that are tried as int4 clipping points.
 _INT4_CLIPS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75)
+# Below it (and near the smallest normal f32) a scale is too coarse to divide by.
+_LEAST_SCALE = np.float32(1e-30)
 
 
 def per_channel_int8(rows: FloatArray) -> tuple[npt.NDArray[np.int8], FloatArray]:
@@ -23,8 +25,7 @@ def per_channel_int8(rows: FloatArray) -> tuple[npt.NDArray[np.int8], FloatArray
     Returns:
         int8 [outputs, inputs] within ±127, and the f32 scale of each output.
     """
-    peak = np.abs(rows).max(axis=1)
-    scale = np.where(peak > 0, peak / np.float32(127), np.float32(1)).astype(np.float32)
+    scale = _scale(np.abs(rows).max(axis=1) / np.float32(127))
     quantized = np.rint(rows / scale[:, None]).astype(np.int8)
     return quantized, scale
 
@@ -40,8 +41,7 @@ def block_int8(rows: FloatArray, block: int) -> tuple[npt.NDArray[np.uint8], Flo
         uint8 [outputs, blocks, block] and f32 scales [outputs, blocks].
     """
     blocks = _blocks(rows, block)
-    peak = np.abs(blocks).max(axis=2)
-    scale = np.where(peak > 0, peak / np.float32(127), np.float32(1)).astype(np.float32)
+    scale = _scale(np.abs(blocks).max(axis=2) / np.float32(127))
     quantized = np.rint(blocks / scale[..., None]) + np.float32(128)
     return quantized.astype(np.uint8), scale
 
@@ -60,7 +60,7 @@ def block_int4(rows: FloatArray, block: int) -> tuple[npt.NDArray[np.uint8], Flo
     # The value of largest magnitude takes code 0 (-8), which 4 bits reach and +8 does not.
     index = np.abs(blocks).argmax(axis=2)
     extreme = np.take_along_axis(blocks, index[..., None], axis=2)[..., 0]
-    full = np.where(extreme != 0, extreme / np.float32(-8), np.float32(1)).astype(np.float32)
+    full = _scale(extreme / np.float32(-8))
     best_error = np.full(full.shape, np.inf, np.float32)
     best_scale = full.copy()
     best = np.zeros(blocks.shape, np.float32)
@@ -74,6 +74,11 @@ def block_int4(rows: FloatArray, block: int) -> tuple[npt.NDArray[np.uint8], Flo
         best = np.where(better[..., None], codes, best)
     unsigned = (best + np.float32(8)).astype(np.uint8)
     return unsigned[..., 0::2] | (unsigned[..., 1::2] << np.uint8(4)), best_scale
+
+
+def _scale(scale: FloatArray) -> FloatArray:
+    """Scales as they are; 1 where all values are zero, or so small that their quotient is not."""
+    return np.where(np.abs(scale) >= _LEAST_SCALE, scale, np.float32(1)).astype(np.float32)
 
 
 def _blocks(rows: FloatArray, block: int) -> FloatArray:

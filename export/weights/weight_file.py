@@ -80,10 +80,8 @@ class WeightFile:
         self._write(bytes(-self._offset % alignment))
         start = self._offset
         for piece in pieces:
-            data = np.ascontiguousarray(piece, dtype=kind)
-            if kind.byteorder == ">":
-                data = data.astype(kind.newbyteorder("<"))
-            self._write(memoryview(data).cast("B"))
+            data = np.ascontiguousarray(piece, dtype=kind.newbyteorder("<"))
+            self._write(data.reshape(-1).view(np.uint8).data)
         if self._offset - start != length:
             raise ValueError(f"wrote {self._offset - start} bytes of {length} for shape {shape}")
         return StoredTensor(self._path.name, start, length, kind, tuple(shape))
