@@ -241,12 +241,12 @@ class Voice:
                 "Prompt audio and prompt text go together, one is missing.",
                 remedy="Give both, or give the audio as reference.",
             )
-        request = SpeechRequest(
-            normalize_text(text),
-            reference,
-            prompt_audio,
-            normalize_text(prompt_text) if prompt_text is not None else None,
-        )
+        words = normalize_text(text)
+        if prompt_text is not None:
+            # Both texts are joined as they are, so the spaces where they meet are the caller's.
+            normalize_text(prompt_text)
+            words = " " * text[:1].isspace() + words
+        request = SpeechRequest(words, reference, prompt_audio, prompt_text)
         metrics = SpeechMetrics(
             seed=options.seed if options.seed is not None else secrets.randbits(31),
             sample_rate=self.sample_rate,

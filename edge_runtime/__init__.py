@@ -1,0 +1,1 @@
+"""Runtime: loads a bundle and speaks, within the board's memory."""
