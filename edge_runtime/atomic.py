@@ -12,7 +12,7 @@ from typing import IO, Any
 
 # Temporary paths that this process is writing. In a container a restarted process often has the
 # number of the one that was killed, so a number alone does not tell whose leftover it is.
-_in_use: set[Path] = set()
+_in_use: set[str] = set()
 _serial = itertools.count()
 
 
@@ -95,11 +95,12 @@ def _swap(temporary: Path, path: Path, replace: bool) -> None:
 def _beside(path: Path, kind: str) -> Iterator[Path]:
     """Yield a name beside ``path`` that nobody else takes and that says which process uses it."""
     name = path.with_name(f".{path.name}.{os.getpid()}-{next(_serial)}.{kind}")
-    _in_use.add(name)
+    key = os.path.abspath(name)
+    _in_use.add(key)
     try:
         yield name
     finally:
-        _in_use.discard(name)
+        _in_use.discard(key)
 
 
 def _remove_stale(path: Path) -> None:
@@ -132,7 +133,7 @@ def _remove(path: Path) -> None:
 
 def _used(leftover: Path, pid: int) -> bool:
     if pid == os.getpid():
-        return leftover in _in_use
+        return os.path.abspath(leftover) in _in_use
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):

@@ -248,7 +248,7 @@ class Voice:
             words = " " * text[:1].isspace() + words
         request = SpeechRequest(words, reference, prompt_audio, prompt_text)
         metrics = SpeechMetrics(
-            seed=options.seed if options.seed is not None else secrets.randbits(31),
+            seed=secrets.randbits(31) if options.seed is None else int(options.seed),
             sample_rate=self.sample_rate,
             patch_seconds=self._model.patch_seconds,
         )

@@ -1,0 +1,66 @@
+"""A tiny checkpoint and what is made of it, once per run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from edge_runtime.voice import Voice
+from export.synthetic import RECIPES, make_checkpoint
+from export.voxcpm2.exporter import export_voxcpm2
+from export.weights.plan import PlanName
+
+MakeBundle = Callable[..., Path]
+
+
+@pytest.fixture(scope="session")
+def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_checkpoint(tmp_path_factory.mktemp("checkpoint") / "tiny", RECIPES["tiny"])
+
+
+@pytest.fixture(scope="session")
+def make_bundle(tmp_path_factory: pytest.TempPathFactory) -> MakeBundle:
+    """``make_bundle(recipe, weights)``; each is made once. Do not change what it returns."""
+    made: dict[tuple[str, str], Path] = {}
+
+    def make(recipe: str = "tiny", weights: PlanName = "f32") -> Path:
+        if (recipe, weights) not in made:
+            folder = tmp_path_factory.mktemp("bundles")
+            checkpoint = make_checkpoint(folder / recipe, RECIPES[recipe])
+            export_voxcpm2(checkpoint, folder / "bundle", weights=weights, name=recipe)
+            made[recipe, weights] = folder / "bundle"
+        return made[recipe, weights]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def f32_bundle(make_bundle: MakeBundle) -> Path:
+    return make_bundle("tiny", "f32")
+
+
+@pytest.fixture(scope="session")
+def int8_bundle(make_bundle: MakeBundle) -> Path:
+    return make_bundle("tiny", "int8")
+
+
+@pytest.fixture(scope="session")
+def int4_bundle(make_bundle: MakeBundle) -> Path:
+    return make_bundle("tiny", "int4")
+
+
+@pytest.fixture(scope="session")
+def f16_bundle(make_bundle: MakeBundle) -> Path:
+    return make_bundle("tiny", "f16")
+
+
+@pytest.fixture(scope="session")
+def f32_voice(f32_bundle: Path) -> Voice:
+    return Voice.load(f32_bundle, threads=1)
+
+
+@pytest.fixture(scope="session")
+def int8_voice(int8_bundle: Path) -> Voice:
+    return Voice.load(int8_bundle, threads=1)

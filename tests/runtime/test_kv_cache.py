@@ -1,0 +1,198 @@
+"""The KV cache: sizes, growth, and what it leaves alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from watched_backend import WatchedBackend, never
+
+from device_profiles.catalog import load_profile
+from device_profiles.schema import KvSection, Profile
+from edge_runtime import kv_cache
+from edge_runtime.errors import CapacityError
+from edge_runtime.kv_cache import KVCache, KVShape
+from edge_runtime.voice import Voice
+
+SHAPE = KVShape(layers=3, num_kv_heads=2, head_size=16, max_rows=100, bucket_rows=16)
+TEXT = "The quick brown fox jumps over the lazy dog while seven wizards brew strange potions."
+
+
+def profile(bucket_rows: int) -> Profile:
+    return load_profile("generic-x86-64").model_copy(
+        update={"kv": KvSection(bucket_rows=bucket_rows)}
+    )
+
+
+@pytest.fixture
+def stale_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every new buffer is full of NaN, as memory that was used before might be."""
+    real = KVCache._allocate
+
+    def allocate(self: KVCache, capacity: int) -> list[np.ndarray]:
+        buffers = real(self, capacity)
+        for buffer in buffers:
+            buffer.fill(np.nan)
+        return buffers
+
+    monkeypatch.setattr(KVCache, "_allocate", allocate)
+
+
+@given(rows=st.integers(0, 400), bucket=st.integers(1, 300), most=st.integers(1, 400))
+def test_capacity_is_the_smallest_bucket_that_holds_the_rows(
+    rows: int, bucket: int, most: int
+) -> None:
+    shape = KVShape(1, 1, 16, max_rows=most, bucket_rows=bucket)
+    if rows > most:
+        with pytest.raises(CapacityError, match=rf"{rows} KV rows.*{most}"):
+            shape.capacity(rows)
+        return
+    capacity = shape.capacity(rows)
+    assert max(rows, 1) <= capacity <= most
+    assert capacity == most or (capacity % bucket == 0 and capacity - max(rows, 1) < bucket)
+
+
+def test_bytes_are_two_buffers_per_layer_of_heads_by_rows_by_size() -> None:
+    cache = KVCache(SHAPE, 20)
+    assert cache.capacity == 32
+    assert cache.nbytes == 2 * 3 * 2 * 32 * 16 * 4
+    assert cache.nbytes == sum(buffer.nbytes for buffer in cache.buffers)
+    assert [buffer.shape for buffer in cache.buffers] == [(1, 2, 32, 16)] * 6
+
+
+def test_growth_copies_the_valid_rows_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = KVCache(SHAPE, 10)
+    random = np.random.default_rng(0)
+    for buffer in cache.buffers:
+        buffer[...] = random.standard_normal(buffer.shape)
+        buffer[:, :, 5:] = np.nan
+    before = [buffer.copy() for buffer in cache.buffers]
+    cache.rows = 5
+    marker = np.float32(12345)
+    real = KVCache._allocate
+
+    def allocate(self: KVCache, capacity: int) -> list[np.ndarray]:
+        return [np.full_like(buffer, marker) for buffer in real(self, capacity)]
+
+    monkeypatch.setattr(KVCache, "_allocate", allocate)
+    assert cache.reserve(17)
+    assert (cache.capacity, cache.rows) == (32, 5)
+    for new, old in zip(cache.buffers, before, strict=True):
+        assert np.array_equal(new[:, :, :5], old[:, :, :5])
+        assert (new[:, :, 5:] == marker).all(), "neither the stale tail nor zeros were written"
+
+
+def test_reserving_what_is_there_keeps_the_buffers() -> None:
+    cache = KVCache(SHAPE, 16)
+    buffers = cache.buffers
+    assert not cache.reserve(16)
+    assert cache.buffers is buffers
+
+
+def test_reserving_too_much_is_refused_and_changes_nothing() -> None:
+    cache = KVCache(SHAPE, 16)
+    buffers = cache.buffers
+    with pytest.raises(CapacityError):
+        cache.reserve(101)
+    assert cache.buffers is buffers
+    assert cache.capacity == 16
+
+
+def test_buffers_are_never_zero_filled(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_args: object, **_kwargs: object) -> None:
+        raise AssertionError("zero-filled")
+
+    monkeypatch.setattr(kv_cache.np, "zeros", refuse)
+    monkeypatch.setattr(kv_cache.np, "zeros_like", refuse)
+    KVCache(SHAPE, 16).reserve(100)
+
+
+def test_a_requests_cache_is_sized_by_its_prefix_and_longest_reply(f32_voice: Voice) -> None:
+    metrics = f32_voice.say("hello world", seed=1, retry_badcase=False).metrics
+    spec = f32_voice.manifest.model["kv"]
+    chunk = metrics.chunks[0]
+    rows = chunk.prefix_rows + int(chunk.tokens * 6 + 10) - 1
+    buckets = -(-rows // 256) * 256
+    assert metrics.kv_bytes == 2 * spec["layers"] * spec["num_kv_heads"] * buckets * (
+        spec["head_size"] * 4
+    )
+
+
+def test_a_prefix_that_cannot_fit_is_refused_before_anything_is_computed(
+    f32_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = WatchedBackend()
+    voice = Voice.load(f32_bundle, backend=backend)
+    backend.watch.runs.clear()
+    monkeypatch.setattr(
+        "edge_runtime.voxcpm2.speaker.Speaker.plan", lambda self, text, voice, options: [text]
+    )
+    with pytest.raises(CapacityError):
+        voice.say("word " * 600, seed=0)
+    # Time tokens belong to the solver's schedule, not to the text.
+    assert set(backend.watch.runs) <= {"flow_time"}
+
+
+@pytest.mark.usefixtures("stale_buffers")
+@pytest.mark.parametrize("weights", ["f32", "int8", "int4"])
+def test_stale_buffers_and_bucket_sizes_do_not_change_the_speech(
+    weights: str, make_bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = make_bundle("tiny", weights)
+    spoken = {
+        bucket: Voice.load(bundle, threads=1, profile=profile(bucket), verify=False)
+        .say(TEXT, seed=3, max_len=30, retry_badcase=False)
+        for bucket in (512, 256, 16)
+    }  # fmt: skip
+    monkeypatch.undo()
+    clean = Voice.load(bundle, threads=1, profile=profile(512), verify=False).say(
+        TEXT, seed=3, max_len=30, retry_badcase=False
+    )
+    assert spoken[16].metrics.kv_bytes < spoken[256].metrics.kv_bytes < clean.metrics.kv_bytes
+    assert clean.metrics.chunks[0].prefix_rows > 2 * 16
+    # The prefill is one piece in both; only unused rows and what stands in them differ.
+    assert np.array_equal(clean.audio, spoken[512].audio)
+    assert np.array_equal(clean.audio, spoken[256].audio)
+    # In pieces, a matrix product may sum in another order.
+    np.testing.assert_allclose(spoken[16].audio, clean.audio, atol=2e-4)
+
+
+@pytest.mark.usefixtures("stale_buffers")
+def test_growing_while_speaking_does_not_change_the_speech(
+    f32_bundle: Path, f32_voice: Voice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = f32_voice.say(TEXT, seed=3, max_len=60, retry_badcase=False)
+    sizes = []
+    real = KVShape.capacity
+
+    def watched(self: KVShape, rows: int) -> int:
+        sizes.append(real(self, rows))
+        return sizes[-1]
+
+    # Room for one row only at first: every bucket has to be grown into.
+    from edge_runtime.voxcpm2.lm import LanguageModel
+
+    start = LanguageModel.__init__
+
+    def small(self: LanguageModel, graph, spec, shape, rows) -> None:
+        start(self, graph, spec, shape, 1)
+
+    monkeypatch.setattr(LanguageModel, "__init__", small)
+    monkeypatch.setattr(KVShape, "capacity", watched)
+    backend = WatchedBackend(never)
+    voice = Voice.load(f32_bundle, backend=backend, profile=profile(32))
+    grown = voice.say(TEXT, seed=3, max_len=60, retry_badcase=False)
+    assert {32, 64, 96, 128} <= set(sizes)
+    np.testing.assert_allclose(grown.audio, whole.audio, atol=2e-4)
+
+
+def test_prefill_runs_one_bucket_at_a_time(f32_bundle: Path) -> None:
+    backend = WatchedBackend(never)
+    voice = Voice.load(f32_bundle, backend=backend, profile=profile(32))
+    metrics = voice.say(TEXT, seed=3, max_len=1).metrics
+    rows = metrics.chunks[0].prefix_rows
+    assert rows > 64
+    assert backend.watch.rows == [32, 32, rows - 64]
