@@ -121,8 +121,9 @@ class BundleWriter:
             model=model,
             files=dict(sorted(self._files.items())),
         )
-        (self._folder / MANIFEST).write_text(manifest_text(manifest), encoding="utf-8")
-        return manifest
+        text = manifest_text(manifest)
+        (self._folder / MANIFEST).write_text(text, encoding="utf-8")
+        return Manifest.model_validate_json(text)
 
 
 @contextlib.contextmanager

@@ -61,19 +61,20 @@ def block_int4(rows: FloatArray, block: int) -> tuple[npt.NDArray[np.uint8], Flo
     index = np.abs(blocks).argmax(axis=2)
     extreme = np.take_along_axis(blocks, index[..., None], axis=2)[..., 0]
     full = _scale(extreme / np.float32(-8))
+    # In units of the full scale, so that no square overflows or vanishes: within -8..8.
+    ratio = blocks / full[..., None]
     best_error = np.full(full.shape, np.inf, np.float32)
-    best_scale = full.copy()
+    best_clip = np.ones(full.shape, np.float32)
     best = np.zeros(blocks.shape, np.float32)
-    for clip in _INT4_CLIPS:
-        scale = (full * np.float32(clip))[..., None]
-        codes = np.clip(np.rint(blocks / scale), -8, 7)
-        error = np.square(codes * scale - blocks).sum(axis=2)
+    for clip in map(np.float32, _INT4_CLIPS):
+        codes = np.clip(np.rint(ratio / clip), -8, 7)
+        error = np.square(codes * clip - ratio).sum(axis=2)
         better = error < best_error
         best_error = np.where(better, error, best_error)
-        best_scale = np.where(better, scale[..., 0], best_scale)
+        best_clip = np.where(better, clip, best_clip)
         best = np.where(better[..., None], codes, best)
     unsigned = (best + np.float32(8)).astype(np.uint8)
-    return unsigned[..., 0::2] | (unsigned[..., 1::2] << np.uint8(4)), best_scale
+    return unsigned[..., 0::2] | (unsigned[..., 1::2] << np.uint8(4)), full * best_clip
 
 
 def _scale(scale: FloatArray) -> FloatArray:

@@ -1,0 +1,232 @@
+"""Integer weights: error bounds, extreme blocks, and the layouts that ONNX Runtime reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from graph_bench import run, save_graph, weight_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from export.graph.builder import GraphBuilder
+from export.graph.linear import LinearWeight, linear
+from export.weights.plan import LayerKind, WeightFormat, WeightPlan
+from export.weights.quantize import block_int4, block_int8, per_channel_int8
+
+SIZES = st.tuples(st.integers(1, 5), st.integers(1, 70))
+MATRICES = hnp.arrays(
+    np.float32, SIZES, elements=st.floats(-(2.0**100), 2.0**100, width=32, allow_subnormal=True)
+)
+
+
+def split(rows: np.ndarray, block: int) -> np.ndarray:
+    count = -(-rows.shape[1] // block)
+    return np.pad(rows, ((0, 0), (0, count * block - rows.shape[1]))).reshape(
+        len(rows), count, block
+    )
+
+
+def decode_int8(codes: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    return (codes.astype(np.float64) - 128) * scale[..., None]
+
+
+def decode_int4(packed: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    nibbles = np.stack([packed & 15, packed >> 4], axis=-1).reshape(*packed.shape[:-1], -1)
+    return (nibbles.astype(np.float64) - 8) * scale[..., None]
+
+
+@given(rows=MATRICES)
+def test_per_channel_int8_is_within_half_a_step(rows: np.ndarray) -> None:
+    codes, scale = per_channel_int8(rows)
+    assert codes.dtype == np.int8
+    assert codes.min() >= -127
+    assert (scale > 0).all()
+    error = np.abs(codes * scale[:, None].astype(np.float64) - rows)
+    assert (error <= scale[:, None] * 0.5001 + 1e-28).all()
+
+
+@given(rows=MATRICES, block=st.sampled_from([16, 32, 128]))
+def test_block_int8_is_within_half_a_step(rows: np.ndarray, block: int) -> None:
+    codes, scale = block_int8(rows, block)
+    blocks = split(rows, block)
+    assert codes.shape == blocks.shape
+    assert codes.min() >= 1, "symmetric: -128 is not used"
+    error = np.abs(decode_int8(codes, scale) - blocks)
+    assert (error <= scale[..., None] * 0.5001 + 1e-28).all()
+
+
+@given(rows=MATRICES, block=st.sampled_from([16, 32]))
+def test_the_int4_search_is_never_worse_than_the_plain_scale(
+    rows: np.ndarray, block: int
+) -> None:
+    packed, scale = block_int4(rows, block)
+    blocks = split(rows, block).astype(np.float64)
+    index = np.abs(blocks).argmax(axis=2)[..., None]
+    plain = np.take_along_axis(blocks, index, axis=2) / -8
+    plain = np.where(np.abs(plain) < 1e-30, 1, plain)
+    without = np.clip(np.rint(blocks / plain), -8, 7) * plain
+    # Sums are taken in f32 while searching; a tie may fall either way.
+    peak = np.abs(blocks).max(axis=2)
+    searched = np.square(decode_int4(packed, scale) - blocks).sum(axis=2)
+    allowed = np.square(without - blocks).sum(axis=2)
+    assert (searched <= allowed * (1 + 1e-4) + peak**2 * 1e-6 + 1e-50).all()
+
+
+@given(rows=MATRICES)
+def test_int4_keeps_every_value_within_its_range(rows: np.ndarray) -> None:
+    packed, scale = block_int4(rows, 32)
+    blocks = split(rows, 32)
+    peak = np.abs(blocks).max(axis=2)
+    found = decode_int4(packed, scale)
+    assert np.isfinite(found).all()
+    assert (np.abs(found).max(axis=2) <= peak * 1.0001 + 1e-28).all()
+
+
+def test_int4_reaches_the_largest_value_exactly_where_that_is_best() -> None:
+    for sign in (1, -1):
+        row = np.zeros((1, 32), np.float32)
+        row[0, 5] = sign * 3.5
+        assert np.array_equal(decode_int4(*block_int4(row, 32))[0, 0], row[0])
+
+
+def test_int4_clips_an_outlier_when_that_is_worth_it() -> None:
+    random = np.random.default_rng(0)
+    rows = random.standard_normal((256, 32)).astype(np.float32)
+    packed, scale = block_int4(rows, 32)
+    index = np.abs(rows).argmax(axis=1)
+    plain = rows[np.arange(256), index] / -8
+    assert (np.abs(scale[:, 0]) < np.abs(plain) * 0.999).any()
+    error = np.square(decode_int4(packed, scale)[:, 0] - rows).sum()
+    without = np.clip(np.rint(rows / plain[:, None]), -8, 7) * plain[:, None]
+    assert error < 0.97 * np.square(without - rows).sum()
+
+
+def test_zeros_stay_zeros() -> None:
+    rows = np.zeros((3, 40), np.float32)
+    assert not per_channel_int8(rows)[0].any()
+    assert not decode_int8(*block_int8(rows, 32)).any()
+    assert not decode_int4(*block_int4(rows, 32)).any()
+
+
+@pytest.mark.parametrize("tiny", [1e-45, 1e-42, 3e-39, 1e-30])
+def test_values_near_nothing_do_not_overflow(tiny: float) -> None:
+    with np.errstate(all="raise", under="ignore"):
+        rows = np.full((2, 32), tiny, np.float32)
+        rows[:, ::3] *= -1
+        for found in (
+            per_channel_int8(rows)[0] * per_channel_int8(rows)[1][:, None],
+            decode_int8(*block_int8(rows, 32)),
+            decode_int4(*block_int4(rows, 32)),
+        ):
+            assert (np.abs(found) <= tiny * 1.01).all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    outputs=st.integers(1, 40), inputs=st.integers(2, 300), rows=st.integers(1, 5),
+    plan=st.sampled_from(["int8", "int4"]), seed=st.integers(0, 99),
+)  # fmt: skip
+def test_matmulnbits_reads_what_was_written(
+    tmp_path_factory: pytest.TempPathFactory, outputs: int, inputs: int, rows: int, plan, seed: int
+) -> None:
+    random = np.random.default_rng(seed)
+    weight = random.standard_normal((outputs, inputs)).astype(np.float32)
+    value = random.standard_normal((1, rows, inputs)).astype(np.float32)
+    if plan == "int8":
+        decoded = decode_int8(*block_int8(weight, 128 if inputs >= 128 else 32))
+    else:
+        decoded = decode_int4(*block_int4(weight, 32))
+    decoded = decoded.reshape(outputs, -1)[:, :inputs]
+    found = multiply(tmp_path_factory.mktemp("bits"), value, weight, plan, LayerKind.LM)
+    # Activations may be quantized to 8 bits on the way; a wrong layout would be all wrong.
+    exact = value @ decoded.T
+    norm = np.linalg.norm(value, axis=-1)[..., None] * np.linalg.norm(decoded, axis=1)
+    assert (np.abs(found - exact) <= 0.02 * norm + 1e-5).all()
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    outputs=st.integers(1, 40), inputs=st.integers(2, 300), rows=st.integers(1, 5),
+    seed=st.integers(0, 99),
+)  # fmt: skip
+def test_dynamicquantizematmul_reads_what_was_written(
+    tmp_path_factory: pytest.TempPathFactory, outputs: int, inputs: int, rows: int, seed: int
+) -> None:
+    random = np.random.default_rng(seed)
+    weight = random.standard_normal((outputs, inputs)).astype(np.float32)
+    value = random.standard_normal((1, rows, inputs)).astype(np.float32)
+    codes, scale = per_channel_int8(weight)
+    decoded = codes * scale[:, None].astype(np.float64)
+    found = multiply(tmp_path_factory.mktemp("dynamic"), value, weight, "int8", LayerKind.FLOW)
+    exact = value @ decoded.T
+    # One scale for the whole activation: half a step of it on each input.
+    step = (max(value.max(), 0) - min(value.min(), 0)) / 255
+    assert (np.abs(found - exact) <= 0.51 * step * np.abs(decoded).sum(axis=1) + 1e-4).all()
+
+
+@pytest.mark.parametrize("plan", ["f32", "f16"])
+@pytest.mark.parametrize(("outputs", "inputs"), [(3, 5), (33, 70), (64, 128)])
+def test_float_formats_multiply_with_the_stored_values(
+    tmp_path: Path, plan, outputs: int, inputs: int
+) -> None:
+    random = np.random.default_rng(0)
+    weight = random.standard_normal((outputs, inputs)).astype(np.float32)
+    value = random.standard_normal((1, 3, inputs)).astype(np.float32)
+    stored = weight if plan == "f32" else weight.astype(np.float16).astype(np.float32)
+    found = multiply(tmp_path, value, weight, plan, LayerKind.LM)
+    np.testing.assert_allclose(found, value @ stored.T, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("piece", [1, 100, 1000])
+@pytest.mark.parametrize("plan", ["f32", "f16", "int8", "int4"])
+def test_the_piece_size_does_not_change_the_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plan, piece: int
+) -> None:
+    random = np.random.default_rng(0)
+    parts = [random.standard_normal((size, 70)).astype(np.float32) for size in (7, 1, 12)]
+    stacked = LinearWeight.stacked(*map(weight_of, parts))
+
+    def build(graph: GraphBuilder) -> None:
+        value = graph.input("x", [1, "S", 70])
+        for kind in (LayerKind.LM, LayerKind.FLOW):
+            graph.output(linear(graph, value, stacked, kind), f"y_{kind.value}", [1, "S", 20])
+
+    whole = save_graph(tmp_path / "whole", build, plan)
+    monkeypatch.setattr("export.graph.linear._PIECE", piece)
+    pieces = save_graph(tmp_path / "pieces", build, plan)
+    for name in ("graph.onnx", "graph.weights"):
+        assert (whole.parent / name).read_bytes() == (pieces.parent / name).read_bytes()
+    value = random.standard_normal((1, 2, 70)).astype(np.float32)
+    exact = value @ np.concatenate(parts).T
+    for found in run(whole, x=value).values():
+        assert np.linalg.norm(found - exact) < 0.2 * np.linalg.norm(exact)
+
+
+def test_stacked_layers_give_any_range_of_rows() -> None:
+    parts = [np.full((size, 2), number, np.float32) for number, size in enumerate((3, 1, 4))]
+    stacked, whole = LinearWeight.stacked(*map(weight_of, parts)), np.concatenate(parts)
+    for start in range(8):
+        for stop in range(start + 1, 9):
+            assert np.array_equal(stacked.rows(start, stop), whole[start:stop])
+
+
+@pytest.mark.parametrize("name", ["f32", "f16", "int8", "int4"])
+def test_a_plan_has_a_format_for_every_kind_of_layer(name) -> None:
+    plan = WeightPlan.named(name)
+    assert plan.name == name
+    assert all(isinstance(plan[kind], WeightFormat) for kind in LayerKind)
+
+
+def multiply(
+    folder: Path, value: np.ndarray, weight: np.ndarray, plan, kind: LayerKind
+) -> np.ndarray:
+    outputs, inputs = weight.shape
+
+    def build(graph: GraphBuilder) -> None:
+        x = graph.input("x", [1, "S", inputs])
+        graph.output(linear(graph, x, weight_of(weight), kind), "y", [1, "S", outputs])
+
+    return run(save_graph(folder, build, plan), x=value)["y"]
