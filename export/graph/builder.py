@@ -53,6 +53,11 @@ class GraphBuilder:
         finally:
             self._scopes.pop()
 
+    @property
+    def place(self) -> str:
+        """The current scope, for messages."""
+        return "/".join((self.name, *self._scopes))
+
     def input(self, name: str, shape: Shape, dtype: npt.DTypeLike = np.float32) -> str:
         """Declare a graph input; strings in ``shape`` are symbolic."""
         self._inputs.append(self._value_info(name, shape, dtype))

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from export.graph.builder import MICROSOFT, GraphBuilder
 from export.weights.plan import LayerKind, WeightFormat
-from export.weights.quantize import block_int4, block_int8, per_channel_int8
+from export.weights.quantize import block_int4, block_int8, half, per_channel_int8
 
 FloatArray = npt.NDArray[np.float32]
 # Floats held at once while a layer is converted: 16 MiB in f32, a few times that in transit.
@@ -93,7 +93,8 @@ def _float(graph: GraphBuilder, value: str, weight: LinearWeight, format_: Weigh
     dtype = np.float32 if format_ is WeightFormat.F32 else np.float16
     matrix = np.empty((weight.inputs, weight.outputs), dtype)
     for start, rows in weight.pieces():
-        matrix[:, start : start + len(rows)] = rows.T
+        values = half(rows, graph.place) if dtype == np.float16 else rows
+        matrix[:, start : start + len(rows)] = values.T
     stored = graph.weight(matrix)
     if dtype == np.float16:
         # x86 and most boards have no f16 matrix product: folded to f32 once, at load.

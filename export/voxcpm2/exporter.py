@@ -33,6 +33,7 @@ from export.voxcpm2.flow import build_flow, build_flow_condition, build_flow_tim
 from export.voxcpm2.lm import build_lm
 from export.voxcpm2.patch_encoder import build_patch_encoder
 from export.weights.plan import LayerKind, PlanName, WeightFormat, WeightPlan
+from export.weights.quantize import half
 
 FAMILY = "voxcpm2"
 _TOKENIZER = "tokenizer.json"
@@ -147,13 +148,14 @@ def _write_embedding(
     writer: BundleWriter, model: Parameters, config: VoxCpm2Config
 ) -> EmbeddingSpec:
     lm = config.lm_config
-    table = model.lazy("base_lm.embed_tokens.weight", lm.vocab_size, lm.hidden_size)
+    table = model.linear("base_lm.embed_tokens", lm.vocab_size, lm.hidden_size)
     full = writer.plan[LayerKind.EMBEDDING] is WeightFormat.F32
     dtype = np.dtype("<f4") if full else np.dtype("<f2")
 
     def pieces() -> Iterator[npt.NDArray[np.generic]]:
         for start in range(0, lm.vocab_size, _EMBEDDING_ROWS):
-            yield table.rows(start, min(start + _EMBEDDING_ROWS, lm.vocab_size)).astype(dtype)
+            rows = table.rows(start, min(start + _EMBEDDING_ROWS, lm.vocab_size))
+            yield rows if full else half(rows, "base_lm.embed_tokens.weight")
 
     return EmbeddingSpec(
         file=writer.add_array("embedding.bin", dtype, pieces()),

@@ -1,4 +1,4 @@
-"""Symmetric integer quantization of a linear layer's rows, in the layouts ONNX Runtime takes.
+"""Smaller forms of a layer's rows: f16, and symmetric integers in ONNX Runtime's layouts.
 
 Layouts: `DynamicQuantizeMatMul` and `MatMulNBits` in ONNX Runtime's ContribOperators.md.
 """
@@ -8,12 +8,29 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from edge_runtime.errors import UnsupportedError
+
 FloatArray = npt.NDArray[np.float32]
 
 # Fractions of the largest magnitude that are tried as int4 clipping points.
 _INT4_CLIPS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75)
 # Below it (and near the smallest normal f32) a scale is too coarse to divide by.
 _LEAST_SCALE = np.float32(1e-30)
+
+
+def half(rows: FloatArray, name: str) -> npt.NDArray[np.float16]:
+    """Round to f16.
+
+    Raises:
+        UnsupportedError: A value of ``name`` would become infinite.
+    """
+    with np.errstate(over="ignore"):
+        rounded = rows.astype(np.float16)
+    if not np.isfinite(rounded).all():
+        raise UnsupportedError(
+            f"{name} has values beyond what f16 can hold.", remedy="Export with --weights f32."
+        )
+    return rounded
 
 
 def per_channel_int8(rows: FloatArray) -> tuple[npt.NDArray[np.int8], FloatArray]:

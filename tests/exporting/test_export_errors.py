@@ -14,7 +14,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from edge_runtime.bundle import Bundle
-from edge_runtime.errors import CheckpointError, OutputError
+from edge_runtime.errors import CheckpointError, OutputError, UnsupportedError
 from edge_runtime.voice import Voice
 from export.synthetic import RECIPES, make_checkpoint
 from export.voxcpm2.exporter import export_voxcpm2
@@ -86,6 +86,7 @@ def test_a_missing_or_misshapen_tensor_is_named(checkpoint: Path, file: str, nam
     [
         ("model.safetensors", "base_lm.layers.1.mlp.up_proj.weight"),
         ("model.safetensors", "fusion_concat_proj.bias"),
+        ("model.safetensors", "base_lm.embed_tokens.weight"),
         ("audiovae.safetensors", "decoder.model.1.weight_v"),
     ],
 )
@@ -95,6 +96,22 @@ def test_a_value_that_is_not_finite_is_refused(
     change_tensors(checkpoint / file, lambda tensors: np.put(tensors[name], 5, bad))
     message = refusal(checkpoint).message
     assert f"{file}: tensor {name!r} has a NaN or infinite value" in message
+
+
+@pytest.mark.parametrize(
+    ("weights", "name", "shown"),
+    [
+        ("f16", "base_lm.layers.1.mlp.up_proj.weight", "lm/base_lm/1/mlp/gate_up"),
+        ("int8", "base_lm.embed_tokens.weight", "base_lm.embed_tokens.weight"),
+    ],
+)
+def test_a_value_that_f16_cannot_hold_is_refused_where_f16_is_used(
+    checkpoint: Path, weights, name: str, shown: str
+) -> None:
+    change_tensors(checkpoint / "model.safetensors", lambda t: np.put(t[name], 5, 7e4))
+    with pytest.raises(UnsupportedError, match=f"{shown} has values beyond"):
+        export_voxcpm2(checkpoint, checkpoint.parent / "out", weights=weights)
+    export_voxcpm2(checkpoint, checkpoint.parent / "out", weights="f32")
 
 
 def test_tensors_beyond_those_needed_are_ignored(checkpoint: Path) -> None:
