@@ -20,6 +20,7 @@ TEXT = "Now serving number forty two at counter seven."
 
 
 def main() -> None:
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--weights", default="int8", choices=("f32", "f16", "int8", "int4"))

@@ -22,6 +22,7 @@ SECONDS = 1.0
 
 
 def main() -> None:
+    """Measure and print."""
     formats = list(WeightFormat)
     print(f"onnxruntime {ort.__version__}, 1 thread: best ms (relative error)\n")
     print("| rows x inputs -> outputs | " + " | ".join(each.value for each in formats) + " |")

@@ -127,7 +127,7 @@ def _run(arguments: argparse.Namespace) -> int:
             "prompt_audio": arguments.prompt_audio,
             "prompt_text": arguments.prompt_text,
         }
-        if output == _STDOUT or arguments.play:
+        if output is None or output == _STDOUT or arguments.play:
             stream = voice.stream(
                 text, **request, options=options, cancel=cancel, progress=progress
             )

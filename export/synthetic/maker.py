@@ -71,7 +71,7 @@ def make_checkpoint(
     try:
         with atomic_folder(folder, replace=replace) as part:
             # The mark lets an exported bundle say that it makes sound, not speech.
-            marked = {**recipe.document(), SYNTHETIC_KEY: f"{recipe.name} {seed}"}
+            marked = {**recipe.document(), SYNTHETIC_KEY: recipe.name}
             text = json.dumps(marked, indent=2)
             (part / "config.json").write_text(text + "\n", encoding="utf-8", newline="\n")
             SyntheticTokenizer(config.lm_config.vocab_size).write(part)
