@@ -38,10 +38,14 @@ class KvSection(_Section):
     Attributes:
         bucket_rows: Capacities are multiples of this; prefill runs in pieces of this size.
         max_rows: Ceiling, below the model's own when smaller.
+        pool_mib: Most MiB of KV buffers kept between requests.
+        kept_voices_mib: Most MiB of KV rows kept for voices that were used before.
     """
 
     bucket_rows: int = Field(256, ge=16, le=8192, multiple_of=16)
     max_rows: int = Field(8192, ge=16)
+    pool_mib: int = Field(64, ge=0)
+    kept_voices_mib: int = Field(64, ge=0)
 
 
 class TextSection(_Section):
@@ -52,6 +56,24 @@ class TextSection(_Section):
     """
 
     chunk_rows: int = Field(1024, ge=64)
+
+
+class MemorySection(_Section):
+    """Memory limits.
+
+    Attributes:
+        hard_mib: Most MiB of anonymous memory this process may hold; none by default.
+        soft_mib: Above this, what is not needed is given back; none by default.
+        reserve_mib: MiB of the system's available memory that are left to others.
+        prepare: Whether a bundle is prepared at its first load.
+        prepare_from_mib: Bundles with fewer MiB of weights run as they are.
+    """
+
+    hard_mib: int | None = Field(None, ge=64)
+    soft_mib: int | None = Field(None, ge=64)
+    reserve_mib: int = Field(64, ge=0)
+    prepare: Literal["auto", "never"] = "auto"
+    prepare_from_mib: int = Field(64, ge=0)
 
 
 class Profile(_Section):
@@ -71,3 +93,4 @@ class Profile(_Section):
     runtime: RuntimeSection = RuntimeSection()
     kv: KvSection = KvSection()
     text: TextSection = TextSection()
+    memory: MemorySection = MemorySection()

@@ -99,7 +99,7 @@ class Bundle:
         bundle = Bundle(folder, _read_manifest(folder, verify=verify))
         bundle._check_sizes()
         if verify:
-            bundle._check_hashes()
+            bundle.verify()
         return bundle
 
     def path(self, name: str) -> Path:
@@ -126,8 +126,20 @@ class Bundle:
             if found != entry.size:
                 raise _damaged(path, f"has {found} bytes, the manifest says {entry.size}")
 
-    def _check_hashes(self) -> None:
-        files = self.manifest.files
+    def verify(self, *, skip_graphs: bool = False) -> None:
+        """Compare every file's SHA-256 with the manifest's.
+
+        Args:
+            skip_graphs: Leave out graphs and their weights, which then nobody reads from here.
+
+        Raises:
+            BundleError: A file differs.
+        """
+        files = {
+            name: entry
+            for name, entry in self.manifest.files.items()
+            if not (skip_graphs and name.endswith((".onnx", ".weights")))
+        }
         largest_first = sorted(files, key=lambda name: -files[name].size)
         with ThreadPoolExecutor(max_workers=2) as pool:
             digests = pool.map(lambda name: sha256_of(self.folder / name), largest_first)

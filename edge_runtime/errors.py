@@ -106,6 +106,42 @@ class OutputError(BoardvoiceError):
     exit_code = 11
 
 
+class MemoryBudgetError(BoardvoiceError):
+    """Memory that a request needs and this process may not take.
+
+    Args:
+        message: What needed how much, and which limit leaves how much.
+        remedy: What to do.
+        needed: Bytes needed.
+        available: Bytes available.
+        limited_by: The limit, in words.
+    """
+
+    code = "memory"
+    exit_code = 12
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        remedy: str = "",
+        needed: int = 0,
+        available: int = 0,
+        limited_by: str = "",
+    ) -> None:
+        super().__init__(message, remedy=remedy)
+        self.needed = needed
+        self.available = available
+        self.limited_by = limited_by
+
+
+class PrepareError(BoardvoiceError):
+    """A bundle that could not be prepared for this device."""
+
+    code = "prepare"
+    exit_code = 13
+
+
 class CancelledError(BoardvoiceError):
     """A run that was cancelled before it had anything to return."""
 

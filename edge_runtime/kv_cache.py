@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from edge_runtime.errors import CapacityError
+from edge_runtime.memory.guard import MemoryGuard
 
-FloatArray = npt.NDArray[np.float32]
+KVArray = npt.NDArray[Any]
+KVType = Literal["f32", "f16"]
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,7 @@ class KVShape:
         head_size: Dimensions per head.
         max_rows: Rows that the model can address.
         bucket_rows: Capacities are multiples of this.
+        dtype: Storage of keys and values.
     """
 
     layers: int
@@ -29,11 +33,17 @@ class KVShape:
     head_size: int
     max_rows: int
     bucket_rows: int
+    dtype: KVType = "f32"
+
+    @property
+    def numpy_dtype(self) -> np.dtype[Any]:
+        """Storage as numpy has it."""
+        return np.dtype(np.float32 if self.dtype == "f32" else np.float16)
 
     @property
     def row_bytes(self) -> int:
         """Bytes of one row over all layers, keys and values."""
-        return 2 * self.layers * self.num_kv_heads * self.head_size * np.dtype(np.float32).itemsize
+        return 2 * self.layers * self.num_kv_heads * self.head_size * self.numpy_dtype.itemsize
 
     def capacity(self, rows: int) -> int:
         """Smallest capacity that holds ``rows``.
@@ -43,11 +53,63 @@ class KVShape:
         """
         if rows > self.max_rows:
             raise CapacityError(
-                f"The request needs {rows} KV rows, this bundle has {self.max_rows}.",
+                f"The request needs {rows} KV rows, there are {self.max_rows}: the least of "
+                "what the bundle and the profile allow.",
                 remedy="Shorten the text or the reference and prompt audio, or lower --max-len.",
             )
         buckets = -(-max(rows, 1) // self.bucket_rows)
         return min(buckets * self.bucket_rows, self.max_rows)
+
+
+@dataclass
+class KVPool:
+    """Buffers of finished requests, kept for the next one. They come back as they were left.
+
+    Attributes:
+        max_bytes: Most bytes kept.
+    """
+
+    max_bytes: int
+    _kept: dict[tuple[int, ...], list[KVArray]] = field(default_factory=dict)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes kept now."""
+        return sum(array.nbytes for arrays in self._kept.values() for array in arrays)
+
+    def take(self, shape: tuple[int, ...]) -> KVArray | None:
+        """A buffer of exactly this shape, or None."""
+        arrays = self._kept.get(shape)
+        return arrays.pop() if arrays else None
+
+    def give(self, array: KVArray) -> None:
+        """Keep a buffer, unless that would be too much."""
+        if self.nbytes + array.nbytes <= self.max_bytes:
+            self._kept.setdefault(array.shape, []).append(array)
+
+    def clear(self) -> bool:
+        """Drop all; returns whether there was anything."""
+        held = self.nbytes > 0
+        self._kept.clear()
+        return held
+
+
+@dataclass(frozen=True)
+class KVSnapshot:
+    """The first rows of a cache, to start other requests from.
+
+    Attributes:
+        rows: How many.
+        buffers: One array [1, heads, rows, head size] per buffer of the cache.
+    """
+
+    rows: int
+    buffers: tuple[KVArray, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all buffers."""
+        return sum(buffer.nbytes for buffer in self.buffers)
 
 
 class KVCache:
@@ -59,13 +121,32 @@ class KVCache:
     Args:
         shape: Sizes.
         rows: Rows to make room for.
+        pool: Where buffers come from and go back to.
+        guard: Asked before memory is taken.
+
+    Attributes:
+        rows: Valid rows.
+        capacity: Rows there is room for.
+        buffers: Key and value of the first layer, of the second, and so on.
+        copied_bytes: Bytes copied so far, by growth and from snapshots: valid rows only.
     """
 
-    def __init__(self, shape: KVShape, rows: int) -> None:
+    def __init__(
+        self,
+        shape: KVShape,
+        rows: int,
+        *,
+        pool: KVPool | None = None,
+        guard: MemoryGuard | None = None,
+    ) -> None:
         self.shape = shape
         self.rows = 0
         self.capacity = shape.capacity(rows)
-        self.buffers = self._allocate(self.capacity)
+        self.copied_bytes = 0
+        self._pool = pool
+        self._guard = guard
+        self._reserve_bytes(self.capacity * shape.row_bytes)
+        self.buffers = [self._buffer(self.capacity) for _ in range(2 * shape.layers)]
 
     @property
     def nbytes(self) -> int:
@@ -73,28 +154,68 @@ class KVCache:
         return self.capacity * self.shape.row_bytes
 
     def reserve(self, rows: int) -> bool:
-        """Make room for ``rows`` in total; copies the valid rows only.
+        """Make room for ``rows`` in total; copies the valid rows only, one buffer at a time.
 
         Returns:
             Whether the buffers were replaced (bindings must be renewed).
 
         Raises:
             CapacityError: More rows than the model can address.
+            MemoryBudgetError: No memory for them.
         """
         if rows <= self.capacity:
             return False
         capacity = self.shape.capacity(rows)
-        larger = self._allocate(capacity)
-        for new, old in zip(larger, self.buffers, strict=True):
-            new[:, :, : self.rows] = old[:, :, : self.rows]
-        self.buffers, self.capacity = larger, capacity
+        self._reserve_bytes((capacity - self.capacity) * self.shape.row_bytes)
+        for index, old in enumerate(self.buffers):
+            larger = self._buffer(capacity)
+            self._copy(old, larger, self.rows)
+            # Replaced one by one: the old buffer goes before the next new one comes.
+            self.buffers[index] = larger
+            if self._pool is not None:
+                self._pool.give(old)
+        self.capacity = capacity
         return True
+
+    def snapshot(self, rows: int) -> KVSnapshot:
+        """Copy the first rows."""
+        return KVSnapshot(rows, tuple(buffer[:, :, :rows].copy() for buffer in self.buffers))
+
+    def restore(self, snapshot: KVSnapshot) -> None:
+        """Start with the rows of a snapshot; the cache must be empty.
+
+        Raises:
+            CapacityError: More rows than the model can address.
+            MemoryBudgetError: No memory for them.
+        """
+        self.reserve(snapshot.rows)
+        for buffer, saved in zip(self.buffers, snapshot.buffers, strict=True):
+            self._copy(saved, buffer, snapshot.rows)
+        self.rows = snapshot.rows
+
+    def release(self) -> None:
+        """Give the buffers back; the cache must not be used afterwards."""
+        if self._pool is not None:
+            for buffer in self.buffers:
+                self._pool.give(buffer)
+        self.buffers = []
+        self.capacity = self.rows = 0
 
     def names(self, prefix: str) -> list[str]:
         """Port names of the buffers in order, for ``past`` or ``present``."""
         kinds = ("key", "value")
         return [f"{prefix}_{kind}_{index}" for index in range(self.shape.layers) for kind in kinds]
 
-    def _allocate(self, capacity: int) -> list[FloatArray]:
+    def _copy(self, source: KVArray, target: KVArray, rows: int) -> None:
+        target[:, :, :rows] = source[:, :, :rows]
+        self.copied_bytes += source[:, :, :rows].nbytes
+
+    def _reserve_bytes(self, count: int) -> None:
+        if self._guard is not None:
+            held = self._pool.nbytes if self._pool is not None else 0
+            self._guard.reserve(max(count - held, 0), f"A KV cache of {self.capacity} rows")
+
+    def _buffer(self, capacity: int) -> KVArray:
         shape = (1, self.shape.num_kv_heads, capacity, self.shape.head_size)
-        return [np.empty(shape, np.float32) for _ in range(2 * self.shape.layers)]
+        pooled = self._pool.take(shape) if self._pool is not None else None
+        return pooled if pooled is not None else np.empty(shape, self.shape.numpy_dtype)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import secrets
 import threading
 import time
@@ -16,16 +14,17 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from device_profiles.catalog import ProfileLoadError, load_profile, usable_cpus
 from device_profiles.schema import Profile
 from edge_runtime.audio.load import AudioSource
-from edge_runtime.backends.ort import OrtBackend
 from edge_runtime.backends.protocol import Backend
-from edge_runtime.bundle import MANIFEST, Bundle, Manifest
+from edge_runtime.bundle import Manifest
 from edge_runtime.cancel import CancelToken
-from edge_runtime.errors import BundleError, CancelledError, ProfileError, UsageError
+from edge_runtime.errors import CancelledError, UsageError
+from edge_runtime.loader import LoadOptions, family_module, open_device
 from edge_runtime.noise import Noise, SeededNoise
+from edge_runtime.prepare.prepared_bundle import OnPrepare
 from edge_runtime.process_memory import RssPeak
+from edge_runtime.resources import Resources
 from edge_runtime.speech import Progress, Speech, SpeechMetrics, SpeechOptions, SpeechRequest
 from edge_runtime.text.normalize import normalize_text
 
@@ -35,7 +34,7 @@ OnProgress = Callable[[Progress], None]
 
 
 class SpeechModel(Protocol):
-    """What a family's ``load(bundle, backend, profile)`` returns.
+    """What a family's ``load(bundle, resources)`` returns.
 
     Attributes:
         sample_rate: Samples per second.
@@ -103,12 +102,15 @@ class Voice:
     One run at a time: a second thread waits for the first one's run to end.
     """
 
-    def __init__(self, model: SpeechModel, manifest: Manifest, profile: Profile) -> None:
+    def __init__(
+        self, model: SpeechModel, manifest: Manifest, resources: Resources
+    ) -> None:
         self._model = model
         self._lock = threading.Lock()
         self._owner: int | None = None
         self.manifest = manifest
-        self.profile = profile
+        self.profile = resources.profile
+        self.resources = resources
 
     @staticmethod
     def load(
@@ -117,7 +119,11 @@ class Voice:
         profile: str | Profile | None = None,
         threads: int | None = None,
         verify: bool = True,
+        prepare: str | None = None,
+        memory_limit: int | None = None,
+        memory_soft: int | None = None,
         backend: Backend | None = None,
+        on_prepare: OnPrepare | None = None,
     ) -> Voice:
         """Load a bundle.
 
@@ -125,33 +131,33 @@ class Voice:
             bundle: Folder that ``boardvoice export`` wrote.
             profile: Device profile, its name or a file; by default chosen by machine.
             threads: Overrides the profile's thread count.
-            verify: Check the SHA-256 of every file first.
+            verify: Check the SHA-256 of every file that is read from the bundle.
+            prepare: ``auto`` or ``never``; by default the profile's word. A bundle is prepared
+                once per device, see `edge_runtime.prepare`.
+            memory_limit: Most bytes of anonymous memory that this process may hold.
+            memory_soft: Bytes above which what is not needed is given back.
             backend: Replaces ONNX Runtime's CPU provider.
+            on_prepare: Told how far a preparation is: graph, graphs done, graphs in all.
 
         Raises:
             BundleError: Missing, torn or altered bundle, or an unknown family.
             ProfileError: Unknown or wrong profile.
             BackendError: A graph cannot be loaded.
+            MemoryBudgetError: There is no room for it.
         """
-        if threads is not None and not 1 <= threads <= 1024:
-            raise UsageError(f"threads is {threads}.", remedy="It must be 1 to 1024.")
-        chosen = _profile(profile)
-        opened = Bundle.open(bundle, verify=verify)
-        if backend is None:
-            backend = OrtBackend(
-                threads or _threads(chosen), spinning=chosen.runtime.spinning
-            )
-        family = opened.manifest.family
-        module = f"edge_runtime.{family}"
-        found = importlib.util.find_spec(module) is not None
-        load = getattr(importlib.import_module(module), "load", None) if found else None
-        # Other parts of the package are no families, even where one has a module called "load".
-        if not callable(load):
-            raise BundleError(
-                f"{opened.folder / MANIFEST}: this version knows no model family {family!r}.",
-                remedy="Update boardvoice.",
-            )
-        return Voice(load(opened, backend, chosen), opened.manifest, chosen)
+        options = LoadOptions(
+            profile=profile,
+            threads=threads,
+            verify=verify,
+            prepare=prepare,
+            memory_limit=memory_limit,
+            memory_soft=memory_soft,
+            backend=backend,
+            on_prepare=on_prepare,
+        )
+        opened, resources = open_device(bundle, options)
+        model = family_module(opened).load(opened, resources)
+        return Voice(model, opened.manifest, resources)
 
     @property
     def sample_rate(self) -> int:
@@ -300,17 +306,3 @@ def _options(options: SpeechOptions | None, overrides: dict[str, object]) -> Spe
             remedy=f"There are {', '.join(SpeechOptions.__dataclass_fields__)}.",
         )
     return replace(base, **overrides) if overrides else base  # type: ignore[arg-type]
-
-
-def _profile(profile: str | Profile | None) -> Profile:
-    if isinstance(profile, Profile):
-        return profile
-    try:
-        return load_profile(profile)
-    except ProfileLoadError as error:
-        raise ProfileError(f"{error}.") from error
-
-
-def _threads(profile: Profile) -> int:
-    threads = profile.runtime.threads
-    return usable_cpus() if threads == "auto" else threads

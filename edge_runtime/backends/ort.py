@@ -11,9 +11,18 @@ import numpy.typing as npt
 import onnxruntime as ort
 
 from edge_runtime.backends.protocol import Array
-from edge_runtime.errors import BackendError
+from edge_runtime.errors import BackendError, BoardvoiceError, MemoryBudgetError
+from edge_runtime.prepare.probe import GraphProbe
 
+PROVIDER = "CPUExecutionProvider"
 _ERRORS_ONLY = 3
+_MEMORY_SIGNS = (
+    "bad_alloc",
+    "bad allocation",
+    "failed to allocate",
+    "cannot allocate memory",
+    "out of memory",
+)
 
 
 @dataclass(frozen=True)
@@ -23,28 +32,64 @@ class OrtBackend:
     Attributes:
         threads: Threads of each session's pool (the sessions run in turn, never at once).
         spinning: Whether idle pool threads spin; faster between short graphs, costs power.
+        prepared: Folder with graphs prepared for this device, or None. A graph found there is
+            loaded from there, its packed weights mapped instead of copied.
     """
 
     threads: int
     spinning: bool
+    prepared: Path | None = None
 
     def load(self, path: Path) -> OrtGraph:
         """Load a graph file. See `Backend.load`."""
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = self.threads
-        options.inter_op_num_threads = 1
-        options.log_severity_level = _ERRORS_ONLY
-        options.add_session_config_entry("session.intra_op.allow_spinning", str(int(self.spinning)))
+        options = session_options(self.threads, spinning=self.spinning)
+        if self.prepared is not None:
+            path = self.prepared / path.name
+            # Already optimized; doing it again would only cost time and memory.
+            options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         try:
-            session = ort.InferenceSession(
-                str(path), options, providers=["CPUExecutionProvider"]
-            )
+            session = ort.InferenceSession(str(path), options, providers=[PROVIDER])
         except Exception as error:  # the binding raises a dozen unrelated types
+            if out_of_memory(error):
+                raise _no_memory(f"Loading {path.name}", error) from error
             raise BackendError(
                 f"ONNX Runtime {ort.__version__} cannot load {path}: {_first_line(error)}.",
                 remedy="Copy or export the bundle again; if it persists, update onnxruntime.",
             ) from error
         return OrtGraph(path.stem, session)
+
+
+def session_options(threads: int, *, spinning: bool) -> ort.SessionOptions:
+    """The options that every session of this package has."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = _ERRORS_ONLY
+    options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
+    return options
+
+
+def save_prepared(source: Path, target: Path, threads: int) -> None:
+    """Optimize a graph for this CPU and save it with its packed weights beside it.
+
+    ONNX Runtime normally packs weights into anonymous memory at every load. Saved packed, they
+    are mapped from the file, and the kernel can drop them under pressure.
+    """
+    options = session_options(threads, spinning=False)
+    options.optimized_model_filepath = str(target)
+    for key, value in (
+        ("optimized_model_external_initializers_file_name", f"{target.stem}.weights"),
+        ("optimized_model_external_initializers_min_size_in_bytes", "1024"),
+        ("save_external_prepacked_constant_initializers", "1"),
+    ):
+        options.add_session_config_entry(f"session.{key}", value)
+    ort.InferenceSession(str(source), options, providers=[PROVIDER])
+
+
+def out_of_memory(error: Exception) -> bool:
+    """Whether ONNX Runtime failed for want of memory; it has no type for that."""
+    text = str(error).lower()
+    return isinstance(error, MemoryError) or any(sign in text for sign in _MEMORY_SIGNS)
 
 
 @dataclass(frozen=True)
@@ -62,6 +107,20 @@ class OrtGraph:
         except Exception as error:  # the binding raises a dozen unrelated types
             raise _run_failed(self.name, error) from error
         return _Outputs(self.name, zip(names, results, strict=True))
+
+    def run_probe(self, probe: GraphProbe) -> None:
+        """Run once to see what it takes; outputs stay inside ONNX Runtime."""
+        binding = self.session.io_binding()
+        held = {name: ort.OrtValue.ortvalue_from_numpy(a) for name, a in probe.inputs.items()}
+        for name, value in held.items():
+            binding.bind_ortvalue_input(name, value)
+        for output in self.session.get_outputs():
+            source = probe.in_place.get(output.name)
+            if source is None:
+                binding.bind_output(output.name)
+            else:
+                binding.bind_ortvalue_output(output.name, held[source])
+        self.session.run_with_iobinding(binding)
 
     def bind(self) -> OrtBinding:
         """Start an empty binding. See `Graph.bind`."""
@@ -124,7 +183,9 @@ class OrtBinding:
         return held[1]
 
 
-def _run_failed(name: str, error: Exception) -> BackendError:
+def _run_failed(name: str, error: Exception) -> BoardvoiceError:
+    if out_of_memory(error):
+        return _no_memory(f"Running {name}", error)
     return BackendError(
         f"ONNX Runtime {ort.__version__} failed in {name}: {_first_line(error)}.",
         remedy="Run it again; if it persists, export again or update onnxruntime.",
@@ -133,3 +194,11 @@ def _run_failed(name: str, error: Exception) -> BackendError:
 
 def _first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
+def _no_memory(what: str, error: Exception) -> MemoryBudgetError:
+    return MemoryBudgetError(
+        f"{what} found no memory: {_first_line(error)}.",
+        remedy="Raise the limit of this process, or end other programs.",
+        limited_by="the allocator",
+    )

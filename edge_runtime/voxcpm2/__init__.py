@@ -1,13 +1,27 @@
-"""VoxCPM2 at run time; `load` is what `edge_runtime.voice` calls for this family."""
+"""VoxCPM2 at run time: what `edge_runtime` calls for this family."""
 
 from __future__ import annotations
 
-from device_profiles.schema import Profile
-from edge_runtime.backends.protocol import Backend
+from collections.abc import Mapping
+from typing import Any
+
 from edge_runtime.bundle import Bundle
+from edge_runtime.prepare.probe import GraphProbe
+from edge_runtime.resources import Resources
+from edge_runtime.voxcpm2.largest_inputs import largest_inputs
 from edge_runtime.voxcpm2.speaker import Speaker
+from edge_runtime.voxcpm2.spec import VoxCpm2Spec
 
 
-def load(bundle: Bundle, backend: Backend, profile: Profile) -> Speaker:
+def load(bundle: Bundle, resources: Resources) -> Speaker:
     """Load a bundle of this family."""
-    return Speaker(bundle, backend, profile)
+    return Speaker(bundle, resources)
+
+
+def probes(model: Mapping[str, Any]) -> dict[str, GraphProbe]:
+    """Inputs that make each graph take its largest scratch memory.
+
+    Args:
+        model: The manifest's ``model``.
+    """
+    return largest_inputs(VoxCpm2Spec.model_validate(model))

@@ -5,7 +5,7 @@ Source: `_inference` of `voxcpm2.py`, voxcpm 2.0.3.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from edge_runtime.backends.protocol import Graph
 from edge_runtime.cancel import CancelToken
+from edge_runtime.memory.guard import MemoryGuard
 from edge_runtime.noise import Noise
 from edge_runtime.speech import SpeechMetrics, SpeechOptions, StopReason
 from edge_runtime.voxcpm2.flow import FlowSolver
@@ -21,6 +22,8 @@ from edge_runtime.voxcpm2.prompt import Prefix
 from edge_runtime.voxcpm2.spec import VoxCpm2Spec
 
 FloatArray = npt.NDArray[np.float32]
+# Brings the LM to the end of a prefix; False when cancelled.
+Prefill = Callable[[LanguageModel, Prefix, CancelToken], bool]
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,7 @@ class PatchDecoder:
         solver: Flow solver.
         patch_encoder: ``patch_encoder.onnx``.
         metrics: Takes the times.
+        guard: Asked after every patch.
 
     Attributes:
         stop_reason: Why `patches` ended, once it has.
@@ -69,7 +73,9 @@ class PatchDecoder:
         solver: FlowSolver,
         patch_encoder: Graph,
         metrics: SpeechMetrics,
+        guard: MemoryGuard | None = None,
     ) -> None:
+        self._guard = guard
         self._lm = lm
         self._solver = solver
         self._metrics = metrics
@@ -85,6 +91,7 @@ class PatchDecoder:
     def patches(
         self,
         prefix: Prefix,
+        prefill: Prefill,
         limit: PatchLimit,
         min_len: int,
         noise: Noise,
@@ -96,7 +103,7 @@ class PatchDecoder:
         soon as it is there.
         """
         with self._metrics.timed("prefill"):
-            if not self._lm.prefill(prefix.rows, prefix.is_audio, cancel):
+            if not prefill(self._lm, prefix, cancel):
                 return
         patch = prefix.last_patch
         while True:
@@ -119,6 +126,8 @@ class PatchDecoder:
             yield patch
             if cancel.cancelled:
                 return
+            if self._guard is not None:
+                self._guard.check("Speaking")
             self._advance(patch)
 
     def _advance(self, patch: FloatArray) -> None:

@@ -9,10 +9,14 @@ import numpy.typing as npt
 
 from edge_runtime.backends.protocol import Array, Binding, Graph
 from edge_runtime.cancel import CancelToken
-from edge_runtime.kv_cache import KVCache, KVShape
+from edge_runtime.kv_cache import KVCache
+from edge_runtime.memory.guard import MemoryGuard
 from edge_runtime.voxcpm2.spec import VoxCpm2Spec
 
 FloatArray = npt.NDArray[np.float32]
+
+# Rows per prefill run. Not the KV bucket: what a run computes must not depend on capacities.
+PREFILL_ROWS = 256
 
 
 @dataclass(frozen=True)
@@ -39,14 +43,25 @@ class LanguageModel:
     Args:
         graph: ``lm.onnx``.
         spec: Sizes.
-        shape: KV sizes.
-        rows: Rows to make room for at once (prefix and expected reply).
+        cache: Empty KV cache.
+        piece_rows: Most rows per prefill run; bounds its scratch memory.
+        guard: Asked between the runs of a prefill.
     """
 
-    def __init__(self, graph: Graph, spec: VoxCpm2Spec, shape: KVShape, rows: int) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        spec: VoxCpm2Spec,
+        cache: KVCache,
+        *,
+        piece_rows: int = PREFILL_ROWS,
+        guard: MemoryGuard | None = None,
+    ) -> None:
         self._graph = graph
         self._spec = spec
-        self.cache = KVCache(shape, rows)
+        self._piece_rows = piece_rows
+        self._guard = guard
+        self.cache = cache
         self._seqlens = np.zeros(1, np.int32)
         self._total = np.zeros((), np.int32)
         self.output = LmOutput(
@@ -58,32 +73,46 @@ class LanguageModel:
     def prefill(
         self, rows: FloatArray, is_audio: FloatArray, cancel: CancelToken | None = None
     ) -> bool:
-        """Append the prefix, a bucket of rows at a time so that scratch memory stays bounded.
+        """Append rows of the prefix, a piece at a time.
 
         Args:
             rows: [S, hidden].
             is_audio: [S], 1 where a row is an encoded patch.
-            cancel: Checked before every bucket.
+            cancel: Checked before every piece.
 
         Returns:
             False when cancelled.
         """
-        bucket = self.cache.shape.bucket_rows
-        for start in range(0, len(rows), bucket):
+        for start in range(0, len(rows), self._piece_rows):
             if cancel is not None and cancel.cancelled:
                 return False
-            piece = np.ascontiguousarray(rows[None, start : start + bucket])
-            mask = np.ascontiguousarray(is_audio[None, start : start + bucket, None], np.float32)
-            self.cache.reserve(self.cache.rows + piece.shape[1])
+            if self._guard is not None:
+                self._guard.check("Reading the prefix")
+            stop = start + self._piece_rows
+            piece = np.ascontiguousarray(rows[None, start:stop])
+            mask = np.ascontiguousarray(is_audio[None, start:stop, None], np.float32)
+            self._make_room(piece.shape[1])
             self._append(self._bind(piece, mask), piece.shape[1])
         return True
 
     def step(self, row: FloatArray) -> None:
         """Append one encoded patch [1, 1, hidden]; `output` then speaks of the next patch."""
-        if self.cache.reserve(self.cache.rows + 1) or self._step is None:
+        self._make_room(1)
+        if self._step is None:
             self._step = self._bind(self._step_row, np.ones((1, 1, 1), np.float32))
         self._step_row[...] = row
         self._append(self._step, 1)
+
+    def release(self) -> None:
+        """Give the KV buffers back; the request is over."""
+        self._step = None
+        self.cache.release()
+
+    def _make_room(self, count: int) -> None:
+        if self.cache.rows + count > self.cache.capacity:
+            # The binding holds the old buffers; it goes first so that each can be freed in turn.
+            self._step = None
+            self.cache.reserve(self.cache.rows + count)
 
     def _append(self, binding: Binding, count: int) -> None:
         total = self.cache.rows + count

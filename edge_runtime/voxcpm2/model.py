@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -9,24 +10,31 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
 
-from device_profiles.schema import Profile
 from edge_runtime.audio.load import AudioSource, load_audio
 from edge_runtime.audio.trim import trim_silence
-from edge_runtime.backends.protocol import Backend, Graph
+from edge_runtime.backends.protocol import Graph
 from edge_runtime.bundle import MANIFEST, Bundle, describe_errors
 from edge_runtime.cancel import CancelToken
 from edge_runtime.errors import BundleError, CancelledError
-from edge_runtime.kv_cache import KVShape
+from edge_runtime.kv_cache import KVCache, KVPool, KVShape
+from edge_runtime.memory import malloc
+from edge_runtime.memory.guard import LadderStep
 from edge_runtime.noise import Noise
+from edge_runtime.resources import Resources
 from edge_runtime.speech import SpeechMetrics, SpeechOptions, StopReason
 from edge_runtime.voxcpm2.decode import PatchDecoder, PatchLimit
 from edge_runtime.voxcpm2.flow import FlowSolver
-from edge_runtime.voxcpm2.lm import LanguageModel
-from edge_runtime.voxcpm2.prompt import PrefixBuilder, VoicePrompt
-from edge_runtime.voxcpm2.spec import VoxCpm2Spec
+from edge_runtime.voxcpm2.lm import PREFILL_ROWS, LanguageModel
+from edge_runtime.voxcpm2.prefix_store import PrefixStore, fingerprint
+from edge_runtime.voxcpm2.prompt import Prefix, PrefixBuilder, VoicePrompt
+from edge_runtime.voxcpm2.spec import GraphName, VoxCpm2Spec
 from edge_runtime.voxcpm2.vae import VaeDecoder, encode_audio
 
 FloatArray = npt.NDArray[np.float32]
+
+_MIB = 1 << 20
+_SMALL_PIECE_ROWS = 64
+_ALWAYS_RUN: tuple[GraphName, ...] = ("lm", "patch_encoder", "flow", "vae_decoder")
 
 
 @dataclass
@@ -53,18 +61,25 @@ class VoxCpm2Model:
 
     Args:
         bundle: An opened VoxCPM2 bundle.
-        backend: Loads the graphs.
-        profile: Limits of the device.
+        resources: The device.
 
     Raises:
         BundleError: The manifest's description is wrong.
         BackendError: A graph cannot be loaded.
+        MemoryBudgetError: There is no room for the graphs.
     """
 
-    def __init__(self, bundle: Bundle, backend: Backend, profile: Profile) -> None:
-        self.spec = _spec(bundle)
+    def __init__(self, bundle: Bundle, resources: Resources) -> None:
+        self.spec = read_spec(bundle)
         self._bundle = bundle
-        self._backend = backend
+        self._resources = resources
+        self._guard = resources.guard
+        kv = resources.profile.kv
+        self.pool = KVPool(kv.pool_mib * _MIB)
+        self.store = PrefixStore(kv.kept_voices_mib * _MIB)
+        self._piece_rows = PREFILL_ROWS
+        self._warm: set[str] = set()
+        self._add_ladder()
         self._lm = self._load("lm")
         self._patch_encoder = self._load("patch_encoder")
         self._flow = self._load("flow")
@@ -78,8 +93,8 @@ class VoxCpm2Model:
             layers=self.spec.kv.layers,
             num_kv_heads=self.spec.kv.num_kv_heads,
             head_size=self.spec.kv.head_size,
-            max_rows=min(self.spec.kv.max_rows, profile.kv.max_rows),
-            bucket_rows=profile.kv.bucket_rows,
+            max_rows=min(self.spec.kv.max_rows, kv.max_rows),
+            bucket_rows=kv.bucket_rows,
         )
 
     @property
@@ -117,11 +132,16 @@ class VoxCpm2Model:
             audio = trim_silence(audio, stream.sample_rate)
         missing = -len(audio) % (self.spec.patch_size * stream.hop)
         audio = np.pad(audio, (missing, 0) if pad == "left" else (0, missing))
+        key = fingerprint(audio)
+        if (kept := self.store.clip(key)) is not None:
+            return kept
         if self._vae_encoder is None:
             self._vae_encoder = self._load("vae_encoder")
+        self._reserve_workspace("vae_encoder")
         patches = encode_audio(self._vae_encoder, self.spec, audio, cancel)
         if patches is None:
             raise CancelledError("Cancelled while the reference audio was encoded.")
+        self.store.keep_clip(key, patches)
         return patches
 
     def rows_needed(self, text: str, voice: VoicePrompt, options: SpeechOptions) -> int:
@@ -168,41 +188,119 @@ class VoxCpm2Model:
         """
         with metrics.timed("text"):
             prefix = self.prefixes.build(text, voice)
-        rows = len(prefix.rows)
+        rows = prefix.total_rows
         # Refused before anything is computed.
         self.kv_shape.capacity(rows)
         limit = PatchLimit.of(options, prefix.target_tokens, self.kv_shape.max_rows - rows)
         utterance = Utterance(rows, prefix.target_tokens, limit.patches, [])
 
         def audio() -> Iterator[FloatArray]:
-            lm = LanguageModel(self._lm, self.spec, self.kv_shape, rows + limit.patches - 1)
-            metrics.kv_bytes = max(metrics.kv_bytes, lm.cache.nbytes)
-            decoder = PatchDecoder(self.spec, lm, solver, self._patch_encoder, metrics)
+            for name in _ALWAYS_RUN:
+                self._reserve_workspace(name)
+            # Speech takes about two patches per token; longer replies grow the cache.
+            expected = min(limit.patches, 2 * prefix.target_tokens + 16)
+            cache = KVCache(
+                self.kv_shape, rows + expected - 1, pool=self.pool, guard=self._guard
+            )
+            lm = LanguageModel(
+                self._lm, self.spec, cache, piece_rows=self._piece_rows, guard=self._guard
+            )
+            metrics.kv_bytes = max(metrics.kv_bytes, cache.nbytes)
+            decoder = PatchDecoder(
+                self.spec, lm, solver, self._patch_encoder, metrics, self._guard
+            )
             vae = VaeDecoder(self._vae_decoder, self.spec, noise)
-            with metrics.timed("vae_decode"):
-                for patch in prefix.context:
-                    vae.decode(patch)
-            for patch in decoder.patches(prefix, limit, options.min_len, noise, cancel):
-                utterance.patches.append(patch)
-                utterance.stop_reason = decoder.stop_reason
+            try:
                 with metrics.timed("vae_decode"):
-                    samples = vae.decode(patch)
-                yield samples
-            utterance.stop_reason = decoder.stop_reason
+                    for patch in prefix.context:
+                        vae.decode(patch)
+                for patch in decoder.patches(
+                    prefix, self._prefill, limit, options.min_len, noise, cancel
+                ):
+                    utterance.patches.append(patch)
+                    utterance.stop_reason = decoder.stop_reason
+                    with metrics.timed("vae_decode"):
+                        samples = vae.decode(patch)
+                    yield samples
+                utterance.stop_reason = decoder.stop_reason
+            finally:
+                lm.release()
 
         return utterance, audio()
 
-    def _load(self, name: str) -> Graph:
+    def _prefill(self, lm: LanguageModel, prefix: Prefix, cancel: CancelToken) -> bool:
+        """Bring the LM to the end of the prefix; a voice used before costs a copy of its rows."""
+        if prefix.reference is not None and not self._prefill_reference(
+            lm, prefix.reference, cancel
+        ):
+            return False
+        return lm.prefill(prefix.rows, prefix.is_audio, cancel)
+
+    def _prefill_reference(
+        self, lm: LanguageModel, reference: FloatArray, cancel: CancelToken
+    ) -> bool:
+        key = fingerprint(reference)
+        if (kept := self.store.rows(key)) is not None:
+            lm.cache.restore(kept)
+            return True
+        if not lm.prefill(*self.prefixes.reference_rows(reference), cancel):
+            return False
+        count = lm.cache.rows
+        needed = count * self.kv_shape.row_bytes
+        # Keeping a voice is a convenience: never at the cost of a refusal or of the ladder.
+        if self.store.has_room(needed) and self._guard.has_room(needed):
+            self.store.keep_rows(key, lm.cache.snapshot(count))
+        return True
+
+    def _add_ladder(self) -> None:
+        for name, action in (
+            ("emptied the KV pool and the kept voices", self._empty_pools),
+            ("dropped the VAE encoder", self._drop_encoder),
+            ("reads prefixes in smaller pieces", self._shrink_pieces),
+        ):
+            self._guard.add_step(LadderStep(name, action))
+
+    def _empty_pools(self) -> bool:
+        emptied = self.pool.clear() | self.store.clear()
+        return malloc.trim() and emptied
+
+    def _drop_encoder(self) -> bool:
+        held = self._vae_encoder is not None
+        self._vae_encoder = None
+        gc.collect()
+        malloc.trim()
+        return held
+
+    def _shrink_pieces(self) -> bool:
+        larger = self._piece_rows > _SMALL_PIECE_ROWS
+        self._piece_rows = min(self._piece_rows, _SMALL_PIECE_ROWS)
+        return larger
+
+    def _reserve_workspace(self, name: str) -> None:
+        """Before a graph's first run its scratch memory is still to come; later it is held."""
+        if name not in self._warm:
+            file = self.spec.graphs[name]
+            cost = self._resources.cost(self._bundle, file)
+            self._guard.reserve(cost.workspace_bytes, f"Running {name}")
+            self._warm.add(name)
+
+    def _load(self, name: GraphName) -> Graph:
         graphs = self.spec.graphs
         if name not in graphs:
             raise BundleError(
                 f"{self._bundle.folder / MANIFEST} names no graph {name!r}.",
                 remedy="Export the bundle again.",
             )
-        return self._backend.load(self._bundle.path(graphs[name]))
+        self._warm.discard(name)
+        return self._resources.load(self._bundle, graphs[name])
 
 
-def _spec(bundle: Bundle) -> VoxCpm2Spec:
+def read_spec(bundle: Bundle) -> VoxCpm2Spec:
+    """The family's part of a manifest.
+
+    Raises:
+        BundleError: It is wrong; the key is named.
+    """
     try:
         return VoxCpm2Spec.model_validate(bundle.manifest.model)
     except ValidationError as error:

@@ -21,7 +21,7 @@ FloatArray = npt.NDArray[np.float32]
 # Patches before the reply that the VAE decoder is fed first, so that it starts warm.
 _CONTEXT_PATCHES = 3
 # Patches encoded per call: bounds scratch memory for long references.
-_ENCODE_PATCHES = 64
+ENCODE_PATCHES = 64
 
 
 @dataclass(frozen=True)
@@ -50,18 +50,26 @@ class Prefix:
     """Rows for prefill, and what the first patch needs.
 
     Attributes:
-        rows: [S, hidden].
+        reference: Patches [N, P, D] whose rows, with a token on each side, come first, or None.
+            They depend on the voice alone and are kept for its next request.
+        rows: [S, hidden], the rows after the reference's.
         is_audio: [S], 1 where the row is an encoded patch.
         last_patch: [P, D], the patch before the reply (zeros when the prefix ends in text).
         context: Patches [0..3, P, D] that warm up the VAE decoder.
         target_tokens: Tokens of the text to speak, without prompt text and control tokens.
     """
 
+    reference: FloatArray | None
     rows: FloatArray
     is_audio: FloatArray
     last_patch: FloatArray
     context: FloatArray
     target_tokens: int
+
+    @property
+    def total_rows(self) -> int:
+        """All rows before the first patch."""
+        return len(self.rows) + (0 if self.reference is None else len(self.reference) + 2)
 
 
 class PrefixBuilder:
@@ -109,9 +117,6 @@ class PrefixBuilder:
         segments: list[tuple[FloatArray, float]] = []
         audio: list[FloatArray] = []
         if voice.reference is not None:
-            segments.append((self._embed([spec.control.ref_audio_start]), 0.0))
-            segments.append((self.encode_patches(voice.reference), 1.0))
-            segments.append((self._embed([spec.control.ref_audio_end]), 0.0))
             audio.append(voice.reference)
         segments.append((self._embed(tokens), 0.0))
         last_patch = np.zeros((spec.patch_size, spec.latent_dim), np.float32)
@@ -121,23 +126,34 @@ class PrefixBuilder:
             audio.append(voice.prompt)
             last_patch = voice.prompt[-1]
             context = np.concatenate(audio)[-_CONTEXT_PATCHES:]
+        rows, is_audio = _joined(segments)
         return Prefix(
-            rows=np.concatenate([rows for rows, _ in segments]),
-            is_audio=np.concatenate([np.full(len(rows), flag) for rows, flag in segments]).astype(
-                np.float32
-            ),
+            reference=voice.reference,
+            rows=rows,
+            is_audio=is_audio,
             last_patch=last_patch,
             context=context,
             target_tokens=self.count_tokens(text),
+        )
+
+    def reference_rows(self, reference: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Rows [N + 2, hidden] of a reference between its two tokens, and which are audio [N + 2]."""
+        control = self._spec.control
+        return _joined(
+            [
+                (self._embed([control.ref_audio_start]), 0.0),
+                (self.encode_patches(reference), 1.0),
+                (self._embed([control.ref_audio_end]), 0.0),
+            ]
         )
 
     def encode_patches(self, patches: FloatArray) -> FloatArray:
         """Encode patches [N, P, D] to LM rows [N, hidden]."""
         pieces = [
             self._patch_encoder.run(
-                {"patches": np.ascontiguousarray(patches[start : start + _ENCODE_PATCHES])}
+                {"patches": np.ascontiguousarray(patches[start : start + ENCODE_PATCHES])}
             )["rows"][:, 0]
-            for start in range(0, len(patches), _ENCODE_PATCHES)
+            for start in range(0, len(patches), ENCODE_PATCHES)
         ]
         return np.concatenate(pieces)
 
@@ -145,6 +161,12 @@ class PrefixBuilder:
         rows: FloatArray = self._table[np.asarray(tokens)].astype(np.float32)
         rows *= np.float32(self._spec.embedding.scale)
         return rows
+
+
+def _joined(segments: list[tuple[FloatArray, float]]) -> tuple[FloatArray, FloatArray]:
+    """Rows one after the other, and the flag of each row."""
+    flags = [np.full(len(rows), flag, np.float32) for rows, flag in segments]
+    return np.concatenate([rows for rows, _ in segments]), np.concatenate(flags)
 
 
 def _embedding_table(bundle: Bundle, spec: VoxCpm2Spec) -> npt.NDArray[np.floating]:

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from device_profiles.schema import Profile
-from edge_runtime.backends.protocol import Backend
 from edge_runtime.bundle import Bundle
 from edge_runtime.cancel import CancelToken
 from edge_runtime.errors import CapacityError
 from edge_runtime.noise import Noise
+from edge_runtime.resources import Resources
 from edge_runtime.speech import (
     ChunkReport,
     Progress,
@@ -49,13 +48,12 @@ class Speaker:
 
     Args:
         bundle: An opened VoxCPM2 bundle.
-        backend: Loads the graphs.
-        profile: Limits of the device.
+        resources: The device.
     """
 
-    def __init__(self, bundle: Bundle, backend: Backend, profile: Profile) -> None:
-        self._model = VoxCpm2Model(bundle, backend, profile)
-        self._chunk_rows = profile.text.chunk_rows
+    def __init__(self, bundle: Bundle, resources: Resources) -> None:
+        self._model = VoxCpm2Model(bundle, resources)
+        self._chunk_rows = resources.profile.text.chunk_rows
         self.sample_rate = self._model.sample_rate
         self.patch_seconds = self._model.patch_seconds
 

@@ -7,6 +7,11 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 
+GraphName = Literal[
+    "lm", "patch_encoder", "flow", "flow_time", "flow_condition", "vae_encoder", "vae_decoder"
+]
+
+
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -88,13 +93,7 @@ class VoxCpm2Spec(_Frozen):
     vae_decoder: StreamSpec
     noise_hops: tuple[int, ...] = ()
     tokenizer: str
-    graphs: dict[
-        Literal[
-            "lm", "patch_encoder", "flow", "flow_time", "flow_condition",
-            "vae_encoder", "vae_decoder",
-        ],
-        str,
-    ]  # fmt: skip
+    graphs: dict[GraphName, str]
 
     @property
     def patch_samples(self) -> int:

@@ -13,7 +13,7 @@ from edge_runtime.voxcpm2.spec import StreamSpec, VoxCpm2Spec
 FloatArray = npt.NDArray[np.float32]
 
 # Patches encoded per call: bounds the encoder's activations whatever the clip's length.
-_ENCODE_PATCHES = 16
+ENCODE_PATCHES = 16
 
 
 class _Stream:
@@ -47,7 +47,7 @@ def encode_audio(
         Patches [N, P, D], or None when cancelled.
     """
     stream = _Stream(graph, spec.vae_encoder)
-    chunk = _ENCODE_PATCHES * spec.patch_size * spec.vae_encoder.hop
+    chunk = ENCODE_PATCHES * spec.patch_size * spec.vae_encoder.hop
     frames = []
     for start in range(0, len(audio), chunk):
         if cancel is not None and cancel.cancelled:

@@ -1,0 +1,217 @@
+"""From a bundle folder to a loaded family: profile, limits, prepared weights, back end."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import logging
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from device_profiles.catalog import ProfileLoadError, load_profile, usable_cpus
+from device_profiles.schema import Profile
+from edge_runtime.backends.ort import OrtBackend
+from edge_runtime.backends.protocol import Backend
+from edge_runtime.bundle import MANIFEST, Bundle
+from edge_runtime.errors import (
+    BundleError,
+    MemoryBudgetError,
+    PrepareError,
+    ProfileError,
+    UsageError,
+)
+from edge_runtime.memory.guard import MemoryGuard
+from edge_runtime.memory.limits import MemorySettings
+from edge_runtime.prepare.key import PreparationKey
+from edge_runtime.prepare.prepared_bundle import (
+    OnPrepare,
+    PreparedBundle,
+    find_prepared,
+    make_prepared,
+)
+from edge_runtime.resources import Resources
+from edge_runtime.state_folder import state_folder
+
+HARD_VARIABLE = "BOARDVOICE_MEMORY_LIMIT"
+SOFT_VARIABLE = "BOARDVOICE_MEMORY_SOFT"
+_MIB = 1 << 20
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_LOG = logging.getLogger("boardvoice")
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """How to load a bundle.
+
+    Attributes:
+        profile: Device profile, its name or a file; None chooses by machine.
+        threads: Overrides the profile's thread count.
+        verify: Check the SHA-256 of every file that is loaded from the bundle itself. Prepared
+            files were made from verified ones and are checked by size and time.
+        prepare: ``auto`` prepares a bundle at its first load, ``never`` runs it as it is; None
+            takes the profile's word.
+        memory_limit: Most bytes of anonymous memory; None takes environment or profile.
+        memory_soft: Bytes above which what is not needed is given back; likewise.
+        backend: Replaces ONNX Runtime's CPU provider.
+        on_prepare: Told how far a preparation is.
+    """
+
+    profile: str | Profile | None = None
+    threads: int | None = None
+    verify: bool = True
+    prepare: str | None = None
+    memory_limit: int | None = None
+    memory_soft: int | None = None
+    backend: Backend | None = None
+    on_prepare: OnPrepare | None = None
+
+    def __post_init__(self) -> None:
+        if self.threads is not None and not 1 <= self.threads <= 1024:
+            raise UsageError(f"threads is {self.threads}.", remedy="It must be 1 to 1024.")
+        if self.prepare not in (None, "auto", "never"):
+            raise UsageError(
+                f"prepare is {self.prepare!r}.", remedy="It must be 'auto' or 'never'."
+            )
+
+
+def open_device(bundle_folder: str | Path, options: LoadOptions) -> tuple[Bundle, Resources]:
+    """Open a bundle and get the device ready for it.
+
+    Raises:
+        BundleError: Missing, torn or altered bundle.
+        ProfileError: Unknown or wrong profile.
+        MemoryBudgetError: A limit is overdrawn already.
+    """
+    profile = choose_profile(options.profile)
+    guard = MemoryGuard(memory_settings(profile, options))
+    threads = options.threads or _threads(profile)
+    bundle = Bundle.open(bundle_folder, verify=False)
+    if options.backend is not None:
+        if options.verify:
+            bundle.verify()
+        return bundle, Resources(
+            options.backend, profile, guard, not_prepared="another back end is used"
+        )
+    prepared, reason = _prepared(bundle, profile, guard, threads, options)
+    if options.verify:
+        # What is mapped from prepared files was verified when they were made.
+        bundle.verify(skip_graphs=prepared is not None)
+    backend = OrtBackend(
+        threads,
+        spinning=profile.runtime.spinning,
+        prepared=prepared.folder if prepared is not None else None,
+    )
+    costs = prepared.info.costs if prepared is not None else {}
+    return bundle, Resources(backend, profile, guard, costs, reason)
+
+
+def family_module(bundle: Bundle) -> ModuleType:
+    """The runtime package of a bundle's family.
+
+    Raises:
+        BundleError: This version knows no such family.
+    """
+    name = f"edge_runtime.{bundle.manifest.family}"
+    module = importlib.import_module(name) if importlib.util.find_spec(name) else None
+    # Other parts of the package are no families, even where one has a module called "load".
+    if module is None or not callable(getattr(module, "load", None)):
+        raise BundleError(
+            f"{bundle.folder / MANIFEST}: this version knows no model family "
+            f"{bundle.manifest.family!r}.",
+            remedy="Update boardvoice.",
+        )
+    return module
+
+
+def choose_profile(profile: str | Profile | None) -> Profile:
+    """A profile by name, by file or by machine.
+
+    Raises:
+        ProfileError: Unknown or wrong.
+    """
+    if isinstance(profile, Profile):
+        return profile
+    try:
+        return load_profile(profile)
+    except ProfileLoadError as error:
+        raise ProfileError(f"{error}.") from error
+
+
+def memory_settings(profile: Profile, options: LoadOptions) -> MemorySettings:
+    """Limits as options, environment and profile have them, in that order.
+
+    Raises:
+        UsageError: A value in the environment that is no size.
+    """
+    section = profile.memory
+    hard = options.memory_limit or _from_environment(HARD_VARIABLE)
+    soft = options.memory_soft or _from_environment(SOFT_VARIABLE)
+    return MemorySettings(
+        hard_bytes=hard or (section.hard_mib * _MIB if section.hard_mib else None),
+        soft_bytes=soft or (section.soft_mib * _MIB if section.soft_mib else None),
+        reserve_bytes=section.reserve_mib * _MIB,
+    )
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a size such as ``800M``, ``1.5G``, ``512MiB`` or ``1073741824``.
+
+    Raises:
+        ValueError: Not a size.
+    """
+    cleaned = text.strip().lower().removesuffix("b").removesuffix("i")
+    unit = cleaned[-1:] if cleaned[-1:].isalpha() else ""
+    if unit not in _UNITS:
+        raise ValueError(f"{text!r} is no size; write 800M or 1.5G")
+    count = float(cleaned[: len(cleaned) - len(unit)]) * _UNITS[unit]
+    if not 0 < count < 2**62:
+        raise ValueError(f"{text!r} is no size; write 800M or 1.5G")
+    return int(count)
+
+
+def _prepared(
+    bundle: Bundle, profile: Profile, guard: MemoryGuard, threads: int, options: LoadOptions
+) -> tuple[PreparedBundle | None, str]:
+    """Prepared files, made now if they may be; else None and the reason, which is logged."""
+    wanted = options.prepare or profile.memory.prepare
+    if wanted == "never":
+        return None, "preparing is switched off"
+    weights = sum(
+        entry.size for name, entry in bundle.manifest.files.items() if name.endswith(".weights")
+    )
+    if options.prepare is None and weights < profile.memory.prepare_from_mib * _MIB:
+        return None, f"its weights take less than {profile.memory.prepare_from_mib} MiB"
+    key, state = PreparationKey.of(bundle), state_folder()
+    found = find_prepared(bundle, key, state)
+    if found is not None:
+        return found, ""
+    try:
+        if options.verify:
+            bundle.verify()
+        family_module(bundle)
+        made = make_prepared(
+            bundle, key, state, guard, threads=threads, progress=options.on_prepare
+        )
+    except (PrepareError, MemoryBudgetError) as error:
+        reason = f"{error.message} {error.remedy}".strip()
+        _LOG.warning("The bundle runs without prepared weights: %s", reason)
+        return None, reason
+    return made, ""
+
+
+def _threads(profile: Profile) -> int:
+    threads = profile.runtime.threads
+    return usable_cpus() if threads == "auto" else threads
+
+
+def _from_environment(name: str) -> int | None:
+    text = os.environ.get(name)
+    if not text:
+        return None
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise UsageError(f"{name}: {error}.") from error
+

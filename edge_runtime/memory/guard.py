@@ -1,0 +1,152 @@
+"""The guard: asked before memory grows, it makes room step by step or refuses in time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from edge_runtime.errors import MemoryBudgetError
+from edge_runtime.memory.limits import Limit, MemorySettings, ProcessMemory, current_limits
+
+_MIB = 1 << 20
+# Left untouched below every hard limit: what Python, page tables and sockets may still take
+# between two looks.
+MARGIN_BYTES = 24 * _MIB
+
+EventKind = Literal["made room", "refused", "pressure"]
+
+
+@dataclass(frozen=True)
+class LadderStep:
+    """One way to make room.
+
+    Attributes:
+        name: What it does, for people ("empty the KV pool").
+        action: Does it; returns whether there was anything to give back.
+    """
+
+    name: str
+    action: Callable[[], bool]
+
+
+@dataclass(frozen=True)
+class GuardEvent:
+    """Something the guard did.
+
+    Attributes:
+        seconds: When, on ``time.monotonic``.
+        kind: What happened.
+        detail: In words.
+    """
+
+    seconds: float
+    kind: EventKind
+    detail: str
+
+
+class MemoryGuard:
+    """Keeps the process inside the tightest of its limits.
+
+    Args:
+        settings: The user's limits.
+        root: Where ``proc`` and ``sys`` are.
+    """
+
+    def __init__(self, settings: MemorySettings | None = None, root: Path = Path("/")) -> None:
+        self.settings = settings or MemorySettings()
+        self._root = root
+        self._steps: list[LadderStep] = []
+        self._lock = threading.RLock()
+        self.events: list[GuardEvent] = []
+
+    def add_step(self, step: LadderStep) -> None:
+        """Add the next step of the ladder; the gentlest comes first."""
+        self._steps.append(step)
+
+    def tightest(self, *, mapped: bool = False) -> Limit | None:
+        """The limit with the least left, among those that apply.
+
+        Args:
+            mapped: Whether mappings of files are at issue; only RLIMIT_AS counts those.
+        """
+        limits = current_limits(self.settings, self._root)
+        return next((limit for limit in limits if limit.mappings_count or not mapped), None)
+
+    def reserve(self, needed: int, purpose: str, *, mapped: int = 0) -> None:
+        """Make sure that memory can grow.
+
+        Args:
+            needed: Bytes of anonymous memory about to be taken.
+            purpose: What for, in words.
+            mapped: Bytes of files about to be mapped besides.
+
+        Raises:
+            MemoryBudgetError: There is no room and none can be made.
+        """
+        with self._lock:
+            short = self._short(needed, mapped)
+            for step in self._steps:
+                if short is None:
+                    return
+                if step.action():
+                    self._note("made room", f"{step.name} for {purpose}")
+                    short = self._short(needed, mapped)
+            if short is None:
+                return
+            error = _refusal(needed + (mapped if short.mappings_count else 0), purpose, short)
+            self._note("refused", error.message)
+            raise error
+
+    def has_room(self, needed: int) -> bool:
+        """Whether so many bytes fit as things are, without making room."""
+        return self._short(needed, 0) is None
+
+    def check(self, purpose: str) -> None:
+        """Look between two steps of a run whether others have taken what was free.
+
+        Above the soft limit the ladder runs; overdrawn limits end the run.
+
+        Raises:
+            MemoryBudgetError: A limit is overdrawn and no room can be made.
+        """
+        own = ProcessMemory.read(self._root).anonymous
+        soft = self.settings.soft_bytes
+        if soft is not None and own > soft:
+            with self._lock:
+                for step in self._steps:
+                    if step.action():
+                        self._note("pressure", f"{step.name}: {own // _MIB} MiB is over the soft limit")
+                        break
+        self.reserve(0, purpose)
+
+    def _short(self, needed: int, mapped: int) -> Limit | None:
+        """The first limit that does not have room, or None."""
+        for limit in current_limits(self.settings, self._root):
+            wanted = needed + (mapped if limit.mappings_count else 0) + MARGIN_BYTES
+            if limit.available < wanted:
+                return limit
+        return None
+
+    def _note(self, kind: EventKind, detail: str) -> None:
+        self.events.append(GuardEvent(time.monotonic(), kind, detail))
+
+
+def _refusal(needed: int, purpose: str, limit: Limit) -> MemoryBudgetError:
+    spare = max(limit.available - MARGIN_BYTES, 0)
+    return MemoryBudgetError(
+        f"{purpose} needs {_mib(needed)} MiB more memory; {limit.name} "
+        f"({_mib(limit.limit)} MiB) leaves {_mib(spare)} MiB.",
+        remedy="Raise the limit, end other programs, run 'boardvoice prepare', "
+        "or use a smaller bundle, shorter text or shorter reference.",
+        needed=needed,
+        available=spare,
+        limited_by=limit.name,
+    )
+
+
+def _mib(count: int) -> int:
+    return -(-count // _MIB)

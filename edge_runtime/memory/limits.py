@@ -1,0 +1,122 @@
+"""All limits on this process's memory, and which of them is the tightest now."""
+
+from __future__ import annotations
+
+import resource
+from dataclasses import dataclass
+from pathlib import Path
+
+from edge_runtime.memory.cgroups import memory_cgroups
+
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class ProcessMemory:
+    """Memory of this process from ``/proc/self/status``, in bytes.
+
+    Attributes:
+        anonymous: Resident pages that have no file behind them, shared memory included.
+        file: Resident pages of mapped files; the kernel can drop them.
+        address_space: All mappings (what RLIMIT_AS counts).
+        data: Private writable mappings (what RLIMIT_DATA counts).
+    """
+
+    anonymous: int
+    file: int
+    address_space: int
+    data: int
+
+    @staticmethod
+    def read(root: Path = Path("/")) -> ProcessMemory:
+        """Read the current figures; zeros where the system has no such file."""
+        try:
+            lines = (root / "proc/self/status").read_text(encoding="ascii").splitlines()
+        except OSError:
+            lines = []
+        values = {}
+        for line in lines:
+            key, _, rest = line.partition(":")
+            if rest.endswith(" kB"):
+                values[key] = int(rest.split()[0]) * 1024
+        return ProcessMemory(
+            anonymous=values.get("RssAnon", 0) + values.get("RssShmem", 0),
+            file=values.get("RssFile", 0),
+            address_space=values.get("VmSize", 0),
+            data=values.get("VmData", 0),
+        )
+
+
+@dataclass(frozen=True)
+class Limit:
+    """One limit.
+
+    Attributes:
+        name: Where it comes from, for people.
+        limit: Bytes.
+        available: Bytes left below it; negative when overdrawn.
+        mappings_count: Whether mapped files count against it too (RLIMIT_AS).
+    """
+
+    name: str
+    limit: int
+    available: int
+    mappings_count: bool = False
+
+
+@dataclass(frozen=True)
+class MemorySettings:
+    """Limits that the user sets: profile, command line or environment.
+
+    Attributes:
+        hard_bytes: Most anonymous memory this process may ever hold; None for no such limit.
+        soft_bytes: Above this, what is not needed is given back; None for 7/8 of the tightest.
+        reserve_bytes: Left to the rest of the system, out of MemAvailable.
+    """
+
+    hard_bytes: int | None = None
+    soft_bytes: int | None = None
+    reserve_bytes: int = 64 * _MIB
+
+
+def current_limits(settings: MemorySettings, root: Path = Path("/")) -> list[Limit]:
+    """Every limit in force, tightest first."""
+    own = ProcessMemory.read(root)
+    limits = [
+        Limit(f"cgroup {entry.path}", entry.limit, entry.available)
+        for entry in memory_cgroups(root)
+    ]
+    meminfo = _meminfo(root)
+    if "MemAvailable" in meminfo:
+        # File pages of our own weights are in MemAvailable already: the kernel can drop them.
+        limits.append(
+            Limit(
+                "MemAvailable less the reserve",
+                max(meminfo["MemTotal"] - settings.reserve_bytes, 0),
+                meminfo["MemAvailable"] - settings.reserve_bytes,
+            )
+        )
+    for name, number, used, mappings in (
+        ("RLIMIT_AS", resource.RLIMIT_AS, own.address_space, True),
+        ("RLIMIT_DATA", resource.RLIMIT_DATA, own.data, False),
+    ):
+        soft, _ = resource.getrlimit(number)
+        if soft != resource.RLIM_INFINITY:
+            limits.append(Limit(name, soft, soft - used, mappings))
+    if settings.hard_bytes is not None:
+        limits.append(
+            Limit("hard limit", settings.hard_bytes, settings.hard_bytes - own.anonymous)
+        )
+    return sorted(limits, key=lambda limit: limit.available)
+
+
+def _meminfo(root: Path) -> dict[str, int]:
+    try:
+        lines = (root / "proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return {}
+    return {
+        line.split(":")[0]: int(line.split()[1]) * 1024
+        for line in lines
+        if line.endswith("kB")
+    }

@@ -1,0 +1,232 @@
+"""A prepared bundle on disk: found, checked, or made by a worker process."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from edge_runtime.atomic import atomic_folder
+from edge_runtime.bundle import Bundle, sha256_of
+from edge_runtime.errors import PrepareError
+from edge_runtime.memory.guard import MemoryGuard
+from edge_runtime.prepare.key import PreparationKey
+
+INFO = "prepared.json"
+FOLDER = "prepared"
+_MIB = 1 << 20
+# A session holds every weight twice for a moment at most: packed, and the piece being packed.
+_PACKING_BYTES = 256 * _MIB
+# The optimized graph keeps plain weights beside the packed ones.
+_DISK_FACTOR = 2.1
+
+# Told the graph being prepared, how many are done, and how many there are.
+OnPrepare = Callable[[str, int, int], None]
+
+
+class PreparedFile(BaseModel):
+    """One prepared file. Size and time are checked at every load, the hash by ``--check``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    size: int
+    mtime_ns: int
+    sha256: str
+
+
+class GraphCost(BaseModel):
+    """Anonymous memory of one graph, measured on this device when it was prepared.
+
+    Attributes:
+        session_bytes: What loading it takes.
+        workspace_bytes: What running it takes on top, at the largest shapes the runtime uses.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    session_bytes: int
+    workspace_bytes: int
+
+
+class PreparedInfo(BaseModel):
+    """`prepared.json`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    bundle: str
+    cpu: str
+    runtime: str
+    layout: int
+    files: dict[str, PreparedFile]
+    costs: dict[str, GraphCost]
+
+
+@dataclass(frozen=True)
+class PreparedBundle:
+    """Prepared files that fit this device.
+
+    Attributes:
+        folder: Where they lie.
+        info: What is known of them.
+    """
+
+    folder: Path
+    info: PreparedInfo
+
+    def damaged(self) -> list[str]:
+        """Files whose SHA-256 is not what it was when they were made."""
+        return [
+            name
+            for name, entry in self.info.files.items()
+            if sha256_of(self.folder / name) != entry.sha256
+        ]
+
+
+def find_prepared(bundle: Bundle, key: PreparationKey, state: Path) -> PreparedBundle | None:
+    """The prepared files for a bundle, if they are there, whole and untouched."""
+    folder = state / FOLDER / key.folder_name
+    try:
+        text = (folder / INFO).read_text(encoding="utf-8")
+        info = PreparedInfo.model_validate_json(text)
+    except (OSError, ValidationError):
+        return None
+    if (info.bundle, info.cpu, info.runtime, info.layout) != (
+        key.bundle, key.cpu, key.runtime, key.layout,
+    ):  # fmt: skip
+        return None
+    for name, entry in info.files.items():
+        try:
+            found = (folder / name).stat()
+        except OSError:
+            return None
+        if (found.st_size, found.st_mtime_ns) != (entry.size, entry.mtime_ns):
+            return None
+    return PreparedBundle(folder, info)
+
+
+def make_prepared(
+    bundle: Bundle,
+    key: PreparationKey,
+    state: Path,
+    guard: MemoryGuard,
+    *,
+    threads: int,
+    progress: OnPrepare | None = None,
+) -> PreparedBundle:
+    """Prepare a bundle in a process of its own and put the files in place.
+
+    Raises:
+        PrepareError: The state folder cannot be written, the disk is too small, or the worker
+            failed.
+        MemoryBudgetError: Packing the largest graph does not fit.
+    """
+    graphs = {
+        Path(name).stem: bundle.path(name)
+        for name in bundle.manifest.files
+        if name.endswith(".onnx")
+    }
+    weights = {
+        name: bundle.manifest.files[f"graphs/{name}.weights"].size
+        for name in graphs
+        if f"graphs/{name}.weights" in bundle.manifest.files
+    }
+    guard.reserve(max(weights.values(), default=0) + _PACKING_BYTES, "Preparing the bundle")
+    parent = state / FOLDER
+    target = parent / key.folder_name
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        _check_disk(parent, int(sum(weights.values()) * _DISK_FACTOR))
+        with atomic_folder(target, replace=True) as part:
+            costs = _run_worker(bundle, graphs, part, threads, progress)
+            info = PreparedInfo(
+                bundle=key.bundle,
+                cpu=key.cpu,
+                runtime=key.runtime,
+                layout=key.layout,
+                files={file.name: _describe(file) for file in sorted(part.iterdir())},
+                costs=costs,
+            )
+            (part / INFO).write_text(info.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise PrepareError(
+            f"The bundle cannot be prepared in {parent}: {error.strerror or error}.",
+            remedy="Make the state folder writable, or name another with BOARDVOICE_STATE.",
+        ) from error
+    _drop_outdated(parent, key)
+    return PreparedBundle(target, info)
+
+
+def _run_worker(
+    bundle: Bundle,
+    graphs: Mapping[str, Path],
+    part: Path,
+    threads: int,
+    progress: OnPrepare | None,
+) -> dict[str, GraphCost]:
+    request = {
+        "family": bundle.manifest.family,
+        "model": bundle.manifest.model,
+        "graphs": {name: str(path.resolve()) for name, path in graphs.items()},
+        "out": str(part.resolve()),
+        "threads": threads,
+    }
+    command = [sys.executable, "-m", "edge_runtime.prepare.worker"]
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        costs: dict[str, GraphCost] = {}
+        try:
+            process.stdin.write(json.dumps(request))
+            process.stdin.close()
+            for line in process.stdout:
+                report = json.loads(line)
+                costs[report["graph"]] = GraphCost.model_validate(report["cost"])
+                if progress is not None:
+                    progress(report["graph"], len(costs), len(graphs))
+            errors = process.stderr.read().strip().splitlines()
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode or set(costs) != set(graphs):
+        last = errors[-1] if errors else f"exit status {process.returncode}"
+        raise PrepareError(
+            f"The worker that prepares the bundle failed: {last}.",
+            remedy="See 'boardvoice prepare' for the whole output; the bundle runs unprepared.",
+        )
+    return costs
+
+
+def _describe(file: Path) -> PreparedFile:
+    found = file.stat()
+    return PreparedFile(size=found.st_size, mtime_ns=found.st_mtime_ns, sha256=sha256_of(file))
+
+
+def _check_disk(folder: Path, needed: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < needed + 64 * _MIB:
+        raise PrepareError(
+            f"Preparing the bundle needs {needed // _MIB + 1} MiB in {folder}, "
+            f"{free // _MIB} MiB are free.",
+            remedy="Free space, or name another state folder with BOARDVOICE_STATE.",
+        )
+
+
+def _drop_outdated(parent: Path, key: PreparationKey) -> None:
+    """Remove what was prepared from this bundle for another CPU or runtime version."""
+    for folder in parent.glob(f"{key.bundle_prefix}-*"):
+        if folder.name != key.folder_name:
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,56 @@
+"""The process that prepares a bundle: its memory goes with it when it ends.
+
+Reads one JSON request on stdin, writes one JSON line per finished graph on stdout.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import sys
+from pathlib import Path
+
+from edge_runtime.backends.ort import OrtBackend, save_prepared
+from edge_runtime.memory import malloc
+from edge_runtime.memory.limits import ProcessMemory
+from edge_runtime.prepare.probe import GraphProbe
+
+
+def main() -> int:
+    """Prepare what the request names."""
+    request = json.load(sys.stdin)
+    malloc.limit_arenas(1)
+    out = Path(request["out"])
+    family = importlib.import_module(f"edge_runtime.{request['family']}")
+    probes: dict[str, GraphProbe] = family.probes(request["model"])
+    for name, source in request["graphs"].items():
+        target = out / f"{name}.onnx"
+        save_prepared(Path(source), target, request["threads"])
+        gc.collect()
+        malloc.trim()
+        cost = _measure(target, probes[name], request["threads"])
+        sys.stdout.write(json.dumps({"graph": name, "cost": cost}) + "\n")
+        sys.stdout.flush()
+    return 0
+
+
+def _measure(graph: Path, probe: GraphProbe, threads: int) -> dict[str, int]:
+    """Anonymous memory that loading and one run at the largest shapes take."""
+    backend = OrtBackend(threads, spinning=False, prepared=graph.parent)
+    before = ProcessMemory.read().anonymous
+    loaded_graph = backend.load(graph)
+    loaded = ProcessMemory.read().anonymous
+    loaded_graph.run_probe(probe)
+    ran = ProcessMemory.read().anonymous
+    del loaded_graph
+    gc.collect()
+    malloc.trim()
+    return {
+        "session_bytes": max(loaded - before, 0),
+        "workspace_bytes": max(ran - loaded, 0),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

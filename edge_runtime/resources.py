@@ -1,0 +1,66 @@
+"""What a model family gets to run with: back end, profile, guard and measured costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from device_profiles.schema import Profile
+from edge_runtime.backends.protocol import Backend, Graph
+from edge_runtime.bundle import Bundle
+from edge_runtime.memory.guard import MemoryGuard
+from edge_runtime.prepare.prepared_bundle import GraphCost
+
+_MIB = 1 << 20
+# Where nothing was measured: packed weights are copies of the file, and some scratch memory.
+_PACKED_FACTOR = {"f32": 1.05, "f16": 3.1, "int8": 1.05, "int4": 1.05}
+_SESSION_BYTES = 4 * _MIB
+_WORKSPACE_BYTES = 16 * _MIB
+
+
+@dataclass(frozen=True)
+class Resources:
+    """Everything of the device that a family needs.
+
+    Attributes:
+        backend: Loads graphs.
+        profile: Limits of the device.
+        guard: Asked before memory grows.
+        costs: Anonymous memory by graph, measured when the bundle was prepared; empty otherwise.
+        not_prepared: Why the bundle runs without prepared weights; empty when it has them.
+    """
+
+    backend: Backend
+    profile: Profile
+    guard: MemoryGuard = field(default_factory=MemoryGuard)
+    costs: Mapping[str, GraphCost] = field(default_factory=dict)
+    not_prepared: str = ""
+
+    def load(self, bundle: Bundle, name: str) -> Graph:
+        """Load a graph file of a bundle, after the guard has agreed.
+
+        Raises:
+            BackendError: The file cannot be loaded.
+            MemoryBudgetError: There is no room for it.
+        """
+        path = bundle.path(name)
+        cost = self.cost(bundle, name)
+        mapped = _weight_bytes(bundle, name) * (2 if path.stem in self.costs else 1)
+        self.guard.reserve(cost.session_bytes, f"Loading {path.stem}", mapped=mapped)
+        return self.backend.load(path)
+
+    def cost(self, bundle: Bundle, name: str) -> GraphCost:
+        """What a graph file takes: measured if the bundle is prepared, estimated if not."""
+        measured = self.costs.get(Path(name).stem)
+        if measured is not None:
+            return measured
+        packed = _weight_bytes(bundle, name) * _PACKED_FACTOR[bundle.manifest.weights]
+        return GraphCost(
+            session_bytes=int(packed) + _SESSION_BYTES, workspace_bytes=_WORKSPACE_BYTES
+        )
+
+
+def _weight_bytes(bundle: Bundle, name: str) -> int:
+    entry = bundle.manifest.files.get(name.removesuffix(".onnx") + ".weights")
+    return entry.size if entry is not None else 0

@@ -1,0 +1,66 @@
+"""The largest shapes that each VoxCPM2 graph is run with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_runtime.prepare.probe import GraphProbe, zeros
+from edge_runtime.voxcpm2.lm import PREFILL_ROWS
+from edge_runtime.voxcpm2.prompt import ENCODE_PATCHES as PREFIX_PATCHES
+from edge_runtime.voxcpm2.spec import StreamSpec, VoxCpm2Spec
+from edge_runtime.voxcpm2.vae import ENCODE_PATCHES as AUDIO_PATCHES
+
+# Rows in the cache when the last piece of a long prefix is read: attention scores grow with them.
+_CACHED_ROWS = 1024
+_STEPS = 100
+
+
+def largest_inputs(spec: VoxCpm2Spec) -> dict[str, GraphProbe]:
+    """One probe per graph, by graph name."""
+    size, width, hidden = spec.patch_size, spec.latent_dim, spec.flow.hidden
+    flow = {
+        "x": zeros(1, size, width),
+        "mu": zeros(2, 2, hidden),
+        "time_token": zeros(1, 1, hidden),
+        "cond_tokens": zeros(1, size, hidden),
+    }
+    latent = zeros(1, width, size)
+    noise = {
+        f"noise_{index}": zeros(1, 1, size * hop) for index, hop in enumerate(spec.noise_hops)
+    }
+    samples = zeros(1, 1, AUDIO_PATCHES * size * spec.vae_encoder.hop)
+    return {
+        "lm": _lm(spec),
+        "patch_encoder": GraphProbe({"patches": zeros(PREFIX_PATCHES, size, width)}),
+        "flow": GraphProbe(flow),
+        "flow_time": GraphProbe({"t": zeros(_STEPS), "dt": zeros(_STEPS)}),
+        "flow_condition": GraphProbe({"cond": zeros(1, size, width)}),
+        "vae_encoder": GraphProbe({"audio": samples, **_states(spec.vae_encoder)}),
+        "vae_decoder": GraphProbe({"latent": latent, **noise, **_states(spec.vae_decoder)}),
+    }
+
+
+def _lm(spec: VoxCpm2Spec) -> GraphProbe:
+    cached = min(_CACHED_ROWS, spec.kv.max_rows)
+    rows = min(PREFILL_ROWS, cached)
+    buffer = zeros(1, spec.kv.num_kv_heads, cached, spec.kv.head_size)
+    inputs: dict[str, npt.NDArray[Any]] = {
+        "rows": zeros(1, rows, spec.hidden),
+        "is_audio": zeros(1, rows, 1),
+        "seqlens_k": np.array([cached - 1], np.int32),
+        "total_rows": np.array(cached, np.int32),
+    }
+    in_place = {}
+    for index in range(spec.kv.layers):
+        for kind in ("key", "value"):
+            # One buffer serves all layers: what stands in it does not matter here.
+            inputs[f"past_{kind}_{index}"] = buffer
+            in_place[f"present_{kind}_{index}"] = f"past_{kind}_{index}"
+    return GraphProbe(inputs, in_place)
+
+
+def _states(spec: StreamSpec) -> dict[str, npt.NDArray[Any]]:
+    return {f"state_{index}": zeros(*shape) for index, shape in enumerate(spec.states)}

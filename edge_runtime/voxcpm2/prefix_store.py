@@ -1,0 +1,75 @@
+"""Voices that were used before: their encoded audio and the KV rows of their reference."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_runtime.kv_cache import KVSnapshot
+
+FloatArray = npt.NDArray[np.float32]
+
+# Encoded patches of as many clips are kept; a minute of audio is 100 kB.
+_CLIPS = 32
+
+
+def fingerprint(array: FloatArray, *extra: str) -> str:
+    """Content hash of an array."""
+    digest = hashlib.sha256(np.ascontiguousarray(array).data)
+    digest.update("\n".join((str(array.shape), *extra)).encode())
+    return digest.hexdigest()
+
+
+@dataclass
+class PrefixStore:
+    """Keeps what the same voice needs again, most recently used last.
+
+    Attributes:
+        max_bytes: Most bytes of KV rows kept.
+    """
+
+    max_bytes: int
+    _rows: OrderedDict[str, KVSnapshot] = field(default_factory=OrderedDict)
+    _clips: OrderedDict[str, FloatArray] = field(default_factory=OrderedDict)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of KV rows kept now."""
+        return sum(snapshot.nbytes for snapshot in self._rows.values())
+
+    def rows(self, key: str) -> KVSnapshot | None:
+        """KV rows of a reference, or None."""
+        snapshot = self._rows.get(key)
+        if snapshot is not None:
+            self._rows.move_to_end(key)
+        return snapshot
+
+    def has_room(self, count: int) -> bool:
+        """Whether so many bytes may be kept at all."""
+        return count <= self.max_bytes
+
+    def keep_rows(self, key: str, snapshot: KVSnapshot) -> None:
+        """Keep a reference's KV rows; the least recently used others go when it gets too much."""
+        self._rows[key] = snapshot
+        while self.nbytes > self.max_bytes:
+            self._rows.popitem(last=False)
+
+    def clip(self, key: str) -> FloatArray | None:
+        """Encoded patches of a clip, or None."""
+        return self._clips.get(key)
+
+    def keep_clip(self, key: str, patches: FloatArray) -> None:
+        """Keep a clip's encoded patches."""
+        self._clips[key] = patches
+        while len(self._clips) > _CLIPS:
+            self._clips.popitem(last=False)
+
+    def clear(self) -> bool:
+        """Drop the KV rows; returns whether there were any."""
+        held = bool(self._rows)
+        self._rows.clear()
+        return held
