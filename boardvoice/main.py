@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from boardvoice.cli import export, say
+from boardvoice.cli import export, memory, prepare, say
 from edge_runtime.errors import BoardvoiceError
 
 INTERRUPTED = 130
@@ -17,9 +17,10 @@ _EXIT_CODES = """\
 exit codes:
   0 done              5 bundle             10 back end
   1 unexpected        6 checkpoint         11 output
-  2 usage             7 capacity          130 interrupted (Ctrl-C)
-  3 text              8 dependency        143 terminated
-  4 audio             9 profile
+  2 usage             7 capacity           12 memory
+  3 text              8 dependency         13 prepare
+  4 audio             9 profile           130 interrupted (Ctrl-C)
+                                          143 terminated
 """
 
 
@@ -50,4 +51,6 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     say.add_parser(commands)
     export.add_parser(commands)
+    prepare.add_parser(commands)
+    memory.add_parser(commands)
     return parser

@@ -67,9 +67,11 @@ class KVPool:
 
     Attributes:
         max_bytes: Most bytes kept.
+        live_bytes: Bytes of buffers that requests hold now.
     """
 
     max_bytes: int
+    live_bytes: int = 0
     _kept: dict[tuple[int, ...], list[KVArray]] = field(default_factory=dict)
 
     @property
@@ -147,6 +149,8 @@ class KVCache:
         self._guard = guard
         self._reserve_bytes(self.capacity * shape.row_bytes)
         self.buffers = [self._buffer(self.capacity) for _ in range(2 * shape.layers)]
+        if pool is not None:
+            pool.live_bytes += self.nbytes
 
     @property
     def nbytes(self) -> int:
@@ -174,6 +178,8 @@ class KVCache:
             self.buffers[index] = larger
             if self._pool is not None:
                 self._pool.give(old)
+        if self._pool is not None:
+            self._pool.live_bytes += (capacity - self.capacity) * self.shape.row_bytes
         self.capacity = capacity
         return True
 
@@ -196,6 +202,7 @@ class KVCache:
     def release(self) -> None:
         """Give the buffers back; the cache must not be used afterwards."""
         if self._pool is not None:
+            self._pool.live_bytes -= self.nbytes
             for buffer in self.buffers:
                 self._pool.give(buffer)
         self.buffers = []

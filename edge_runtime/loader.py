@@ -94,7 +94,7 @@ def open_device(bundle_folder: str | Path, options: LoadOptions) -> tuple[Bundle
         return bundle, Resources(
             options.backend, profile, guard, not_prepared="another back end is used"
         )
-    prepared, reason = _prepared(bundle, profile, guard, threads, options)
+    prepared, reason, fallback = _prepared(bundle, profile, guard, threads, options)
     if options.verify:
         # What is mapped from prepared files was verified when they were made.
         bundle.verify(skip_graphs=prepared is not None)
@@ -104,7 +104,7 @@ def open_device(bundle_folder: str | Path, options: LoadOptions) -> tuple[Bundle
         prepared=prepared.folder if prepared is not None else None,
     )
     costs = prepared.info.costs if prepared is not None else {}
-    return bundle, Resources(backend, profile, guard, costs, reason)
+    return bundle, Resources(backend, profile, guard, costs, reason, fallback)
 
 
 def family_module(bundle: Bundle) -> ModuleType:
@@ -173,20 +173,20 @@ def parse_size(text: str) -> int:
 
 def _prepared(
     bundle: Bundle, profile: Profile, guard: MemoryGuard, threads: int, options: LoadOptions
-) -> tuple[PreparedBundle | None, str]:
-    """Prepared files, made now if they may be; else None and the reason, which is logged."""
+) -> tuple[PreparedBundle | None, str, bool]:
+    """Prepared files, made now if they may be; else None, why, and whether that is a fallback."""
     wanted = options.prepare or profile.memory.prepare
     if wanted == "never":
-        return None, "preparing is switched off"
+        return None, "preparing is switched off", False
     weights = sum(
         entry.size for name, entry in bundle.manifest.files.items() if name.endswith(".weights")
     )
     if options.prepare is None and weights < profile.memory.prepare_from_mib * _MIB:
-        return None, f"its weights take less than {profile.memory.prepare_from_mib} MiB"
+        return None, f"its weights take less than {profile.memory.prepare_from_mib} MiB", False
     key, state = PreparationKey.of(bundle), state_folder()
     found = find_prepared(bundle, key, state)
     if found is not None:
-        return found, ""
+        return found, "", False
     try:
         if options.verify:
             bundle.verify()
@@ -197,8 +197,8 @@ def _prepared(
     except (PrepareError, MemoryBudgetError) as error:
         reason = f"{error.message} {error.remedy}".strip()
         _LOG.warning("The bundle runs without prepared weights: %s", reason)
-        return None, reason
-    return made, ""
+        return None, reason, True
+    return made, "", False
 
 
 def _threads(profile: Profile) -> int:

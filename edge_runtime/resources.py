@@ -10,6 +10,7 @@ from device_profiles.schema import Profile
 from edge_runtime.backends.protocol import Backend, Graph
 from edge_runtime.bundle import Bundle
 from edge_runtime.memory.guard import MemoryGuard
+from edge_runtime.memory.limits import ProcessMemory
 from edge_runtime.prepare.prepared_bundle import GraphCost
 
 _MIB = 1 << 20
@@ -29,6 +30,8 @@ class Resources:
         guard: Asked before memory grows.
         costs: Anonymous memory by graph, measured when the bundle was prepared; empty otherwise.
         not_prepared: Why the bundle runs without prepared weights; empty when it has them.
+        fallback: Whether it was meant to have them.
+        measured: Anonymous memory that loading each graph took, as it was just now.
     """
 
     backend: Backend
@@ -36,6 +39,8 @@ class Resources:
     guard: MemoryGuard = field(default_factory=MemoryGuard)
     costs: Mapping[str, GraphCost] = field(default_factory=dict)
     not_prepared: str = ""
+    fallback: bool = False
+    measured: dict[str, int] = field(default_factory=dict)
 
     def load(self, bundle: Bundle, name: str) -> Graph:
         """Load a graph file of a bundle, after the guard has agreed.
@@ -46,21 +51,25 @@ class Resources:
         """
         path = bundle.path(name)
         cost = self.cost(bundle, name)
-        mapped = _weight_bytes(bundle, name) * (2 if path.stem in self.costs else 1)
+        mapped = weight_bytes(bundle, name) * (2 if path.stem in self.costs else 1)
         self.guard.reserve(cost.session_bytes, f"Loading {path.stem}", mapped=mapped)
-        return self.backend.load(path)
+        before = ProcessMemory.read().anonymous
+        graph = self.backend.load(path)
+        self.measured[path.stem] = max(ProcessMemory.read().anonymous - before, 0)
+        return graph
 
     def cost(self, bundle: Bundle, name: str) -> GraphCost:
         """What a graph file takes: measured if the bundle is prepared, estimated if not."""
         measured = self.costs.get(Path(name).stem)
         if measured is not None:
             return measured
-        packed = _weight_bytes(bundle, name) * _PACKED_FACTOR[bundle.manifest.weights]
+        packed = weight_bytes(bundle, name) * _PACKED_FACTOR[bundle.manifest.weights]
         return GraphCost(
             session_bytes=int(packed) + _SESSION_BYTES, workspace_bytes=_WORKSPACE_BYTES
         )
 
 
-def _weight_bytes(bundle: Bundle, name: str) -> int:
+def weight_bytes(bundle: Bundle, name: str) -> int:
+    """Bytes of a graph's weight file; 0 when it has none."""
     entry = bundle.manifest.files.get(name.removesuffix(".onnx") + ".weights")
     return entry.size if entry is not None else 0

@@ -21,9 +21,9 @@ from edge_runtime.bundle import Manifest
 from edge_runtime.cancel import CancelToken
 from edge_runtime.errors import CancelledError, UsageError
 from edge_runtime.loader import LoadOptions, family_module, open_device
+from edge_runtime.memory.watch import MemoryWatch
 from edge_runtime.noise import Noise, SeededNoise
 from edge_runtime.prepare.prepared_bundle import OnPrepare
-from edge_runtime.process_memory import RssPeak
 from edge_runtime.resources import Resources
 from edge_runtime.speech import Progress, Speech, SpeechMetrics, SpeechOptions, SpeechRequest
 from edge_runtime.text.normalize import normalize_text
@@ -43,6 +43,14 @@ class SpeechModel(Protocol):
 
     sample_rate: int
     patch_seconds: float
+
+    def kv_bytes(self) -> int:
+        """Bytes of KV held now, whoever holds them."""
+        ...
+
+    def kv_row_bytes(self) -> int:
+        """Bytes of one KV row."""
+        ...
 
     def speak(
         self,
@@ -164,6 +172,14 @@ class Voice:
         """Samples per second of what is spoken."""
         return self._model.sample_rate
 
+    def kv_bytes(self) -> int:
+        """Bytes of KV held now: by a running request, pooled, and kept for voices."""
+        return self._model.kv_bytes()
+
+    def kv_row_bytes(self) -> int:
+        """Bytes of one KV row."""
+        return self._model.kv_row_bytes()
+
     def say(
         self,
         text: str,
@@ -262,6 +278,8 @@ class Voice:
             metrics.warnings.append(
                 "This bundle holds seeded noise for weights: it makes sound, not speech."
             )
+        if self.resources.fallback:
+            metrics.warnings.append(f"Not prepared for this device: {self.resources.not_prepared}")
         token = cancel or CancelToken()
         audio = self._model.speak(
             request, options, metrics, token,
@@ -278,7 +296,7 @@ class Voice:
                 "This voice is still streaming in this thread.",
                 remedy="Read the stream to its end or close it first.",
             )
-        with self._lock, RssPeak() as rss:
+        with self._lock, MemoryWatch() as memory:
             self._owner = threading.get_ident()
             metrics.started, cpu = time.perf_counter(), time.process_time()
             try:
@@ -293,8 +311,8 @@ class Voice:
                 self._owner = None
                 metrics.wall_s = time.perf_counter() - metrics.started
                 metrics.cpu_s = time.process_time() - cpu
-                rss.take()
-                metrics.peak_rss_anon_bytes = rss.peak
+                memory.take()
+                metrics.peak_rss_anon_bytes = memory.peak
 
 
 def _options(options: SpeechOptions | None, overrides: dict[str, object]) -> SpeechOptions:

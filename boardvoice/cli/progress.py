@@ -15,6 +15,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from edge_runtime.prepare.prepared_bundle import OnPrepare
 from edge_runtime.speech import Progress as SpeechProgress
 from export.progress import OnProgress
 
@@ -53,6 +54,22 @@ def speech_bar(*, shown: bool) -> Iterator[Callable[[SpeechProgress], None] | No
                 completed=progress.chunk + progress.share,
                 total=progress.chunks,
             )
+
+        yield update
+
+
+@contextlib.contextmanager
+def prepare_bar(*, shown: bool) -> Iterator[OnPrepare | None]:
+    """A bar over the graphs of a bundle while they are prepared."""
+    console = Console(stderr=True)
+    if not (shown and console.is_terminal):
+        yield None
+        return
+    with _bar(console, TimeElapsedColumn()) as bar:
+        task = bar.add_task("loading", total=None)
+
+        def update(graph: str, done: int, total: int) -> None:
+            bar.update(task, description=f"prepared {graph}", completed=done, total=total)
 
         yield update
 

@@ -14,6 +14,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
+from boardvoice.cli.device_options import add_device_options, load_voice
 from boardvoice.cli.progress import speech_bar
 from boardvoice.default_bundle import default_bundle
 from edge_runtime.audio.playback import Player
@@ -22,7 +23,7 @@ from edge_runtime.cancel import CancelToken
 from edge_runtime.errors import CancelledError, TextError, UsageError
 from edge_runtime.speech import SpeechMetrics, SpeechOptions
 from edge_runtime.text.normalize import read_text_file
-from edge_runtime.voice import SpeechStream, Voice
+from edge_runtime.voice import SpeechStream
 
 _STDOUT = "-"
 _EPILOG = """\
@@ -99,13 +100,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--chunk-rows", type=int, help="KV rows one chunk may need; the profile's unless given"
     )
-    device = parser.add_argument_group("device")
-    device.add_argument("--profile", metavar="NAME", help="device profile, a name or a .yaml file")
-    device.add_argument("--threads", type=int, help="threads; the profile's unless given")
-    device.add_argument(
-        "--verify", action=argparse.BooleanOptionalAction, default=True,
-        help="check the SHA-256 of every bundle file before loading (on)",
-    )  # fmt: skip
+    add_device_options(parser)
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -116,11 +111,9 @@ def _run(arguments: argparse.Namespace) -> int:
     )
     output = arguments.output or (None if arguments.play else "out.wav")
     bundle = arguments.bundle or default_bundle()
-    voice = Voice.load(
-        bundle, profile=arguments.profile, threads=arguments.threads, verify=arguments.verify
-    )
-    cancel = CancelToken()
     shown = not (arguments.quiet or arguments.json or output == _STDOUT)
+    voice = load_voice(str(bundle), arguments, shown=shown)
+    cancel = CancelToken()
     with _cancelled_by_signals(cancel) as received, speech_bar(shown=shown) as progress:
         request = {
             "reference": arguments.reference,

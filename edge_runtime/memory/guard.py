@@ -11,11 +11,15 @@ from typing import Literal
 
 from edge_runtime.errors import MemoryBudgetError
 from edge_runtime.memory.limits import Limit, MemorySettings, ProcessMemory, current_limits
+from edge_runtime.memory.psi import memory_stall_percent
 
 _MIB = 1 << 20
 # Left untouched below every hard limit: what Python, page tables and sockets may still take
 # between two looks.
 MARGIN_BYTES = 24 * _MIB
+
+# Beyond this share of time lost to waiting for memory, what is not needed is given back.
+_STALL_PERCENT = 20.0
 
 EventKind = Literal["made room", "refused", "pressure"]
 
@@ -113,15 +117,23 @@ class MemoryGuard:
         Raises:
             MemoryBudgetError: A limit is overdrawn and no room can be made.
         """
-        own = ProcessMemory.read(self._root).anonymous
-        soft = self.settings.soft_bytes
-        if soft is not None and own > soft:
+        if (reason := self._pressure()) is not None:
             with self._lock:
                 for step in self._steps:
                     if step.action():
-                        self._note("pressure", f"{step.name}: {own // _MIB} MiB is over the soft limit")
+                        self._note("pressure", f"{step.name}: {reason}")
                         break
         self.reserve(0, purpose)
+
+    def _pressure(self) -> str | None:
+        """Why something should be given back now, although no limit is near; None if not."""
+        own, soft = ProcessMemory.read(self._root).anonymous, self.settings.soft_bytes
+        if soft is not None and own > soft:
+            return f"{own // _MIB} MiB is over the soft limit of {soft // _MIB} MiB"
+        stalled = memory_stall_percent(self._root)
+        if stalled is not None and stalled > _STALL_PERCENT:
+            return f"tasks waited for memory {stalled:.0f} % of the last 10 s"
+        return None
 
     def _short(self, needed: int, mapped: int) -> Limit | None:
         """The first limit that does not have room, or None."""

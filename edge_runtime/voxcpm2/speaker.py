@@ -57,6 +57,15 @@ class Speaker:
         self.sample_rate = self._model.sample_rate
         self.patch_seconds = self._model.patch_seconds
 
+    def kv_bytes(self) -> int:
+        """Bytes of KV held now: by the running request, pooled, and kept for voices."""
+        pool = self._model.pool
+        return pool.live_bytes + pool.nbytes + self._model.store.nbytes
+
+    def kv_row_bytes(self) -> int:
+        """Bytes of one KV row."""
+        return self._model.kv_shape.row_bytes
+
     def speak(
         self,
         request: SpeechRequest,

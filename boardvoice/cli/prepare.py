@@ -1,0 +1,74 @@
+"""`boardvoice prepare`: make a bundle ready for this device, once."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from typing import Any
+
+from boardvoice.cli.progress import prepare_bar
+from device_profiles.catalog import usable_cpus
+from edge_runtime.bundle import Bundle
+from edge_runtime.errors import PrepareError
+from edge_runtime.loader import LoadOptions, choose_profile, family_module, memory_settings
+from edge_runtime.memory.guard import MemoryGuard
+from edge_runtime.prepare.key import PreparationKey
+from edge_runtime.prepare.prepared_bundle import find_prepared, make_prepared
+from edge_runtime.state_folder import state_folder
+
+
+def add_parser(commands: Any) -> None:
+    """Add the subcommand."""
+    parser = commands.add_parser(
+        "prepare",
+        help="make a bundle ready for this device, once",
+        description="Optimize a bundle's graphs for this CPU and keep their packed weights in "
+        "files, which the kernel can drop under pressure. Loading a large bundle does this by "
+        "itself the first time. The files lie in the state folder (BOARDVOICE_STATE).",
+    )
+    parser.add_argument("bundle", metavar="BUNDLE", help="folder that 'export' wrote")
+    parser.add_argument("--profile", metavar="NAME", help="device profile")
+    parser.add_argument("--force", action="store_true", help="prepare it again")
+    parser.add_argument(
+        "--check", action="store_true", help="check the SHA-256 of every prepared file"
+    )
+    parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    profile = choose_profile(arguments.profile)
+    bundle = Bundle.open(arguments.bundle)
+    family_module(bundle)
+    key, state = PreparationKey.of(bundle), state_folder()
+    found = None if arguments.force else find_prepared(bundle, key, state)
+    if found is not None and arguments.check and (damaged := found.damaged()):
+        shutil.rmtree(found.folder, ignore_errors=True)
+        raise PrepareError(
+            f"{found.folder}: {', '.join(damaged)} changed since they were made; all removed.",
+            remedy="Prepare the bundle again, and mistrust this disk.",
+        )
+    made = found is None
+    if found is None:
+        guard = MemoryGuard(memory_settings(profile, LoadOptions()))
+        with prepare_bar(shown=not (arguments.quiet or arguments.json)) as progress:
+            found = make_prepared(
+                bundle, key, state, guard, threads=usable_cpus(), progress=progress
+            )
+    size = sum(file.size for file in found.info.files.values())
+    if arguments.json:
+        outcome = {
+            "folder": str(found.folder),
+            "made": made,
+            "bytes": size,
+            "runtime": found.info.runtime,
+            "costs": {name: cost.model_dump() for name, cost in found.info.costs.items()},
+        }
+        sys.stdout.write(json.dumps(outcome) + "\n")
+    elif not arguments.quiet:
+        word = "prepared" if made else "already prepared"
+        sys.stderr.write(f"{found.folder}: {word}, {size / 1e6:.1f} MB\n")
+    return 0
