@@ -79,6 +79,9 @@ class VoxCpm2Model:
         self.store = PrefixStore(kv.kept_voices_mib * _MIB)
         self._piece_rows = PREFILL_ROWS
         self._warm: set[str] = set()
+        # Only cloning needs it: loaded with the first reference or prompt audio.
+        self._vae_encoder: Graph | None = None
+        self._encoding = False
         self._add_ladder()
         self._lm = self._load("lm")
         self._patch_encoder = self._load("patch_encoder")
@@ -86,8 +89,6 @@ class VoxCpm2Model:
         self._flow_time = self._load("flow_time")
         self._flow_condition = self._load("flow_condition")
         self._vae_decoder = self._load("vae_decoder")
-        # Only cloning needs it: loaded with the first reference or prompt audio.
-        self._vae_encoder: Graph | None = None
         self.prefixes = PrefixBuilder(bundle, self.spec, self._patch_encoder)
         self.kv_shape = KVShape(
             layers=self.spec.kv.layers,
@@ -135,14 +136,22 @@ class VoxCpm2Model:
         key = fingerprint(audio)
         if (kept := self.store.clip(key)) is not None:
             return kept
-        if self._vae_encoder is None:
-            self._vae_encoder = self._load("vae_encoder")
-        self._reserve_workspace("vae_encoder")
-        patches = encode_audio(self._vae_encoder, self.spec, audio, cancel)
+        patches = self._encode(audio, cancel)
         if patches is None:
             raise CancelledError("Cancelled while the reference audio was encoded.")
         self.store.keep_clip(key, patches)
         return patches
+
+    def _encode(self, audio: FloatArray, cancel: CancelToken) -> FloatArray | None:
+        # Making room while it is about to run must not take it away.
+        self._encoding = True
+        try:
+            if self._vae_encoder is None:
+                self._vae_encoder = self._load("vae_encoder")
+            self._reserve_workspace("vae_encoder")
+            return encode_audio(self._vae_encoder, self.spec, audio, cancel)
+        finally:
+            self._encoding = False
 
     def rows_needed(self, text: str, voice: VoicePrompt, options: SpeechOptions) -> int:
         """KV rows that a text may take at most: prefix and longest reply."""
@@ -265,8 +274,9 @@ class VoxCpm2Model:
         return malloc.trim() and emptied
 
     def _drop_encoder(self) -> bool:
-        held = self._vae_encoder is not None
-        self._vae_encoder = None
+        held = self._vae_encoder is not None and not self._encoding
+        if held:
+            self._vae_encoder = None
         gc.collect()
         malloc.trim()
         return held

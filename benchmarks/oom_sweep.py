@@ -1,0 +1,248 @@
+"""Speaks under real memory limits while a neighbour takes memory away. Prints a Markdown table.
+
+    python benchmarks/oom_sweep.py --bundle BUNDLE [--limits 192M,256M,...] [--max-len 5]
+
+Every run must end with the right audio or with a typed refusal and no file, and the kernel must
+have killed nobody. Exit status 0 when all do, 1 otherwise, 77 where no cgroup can be made.
+Prepared files are dropped from the page cache before every run, so that their pages are charged
+to the run's own cgroup.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from memory_cgroup import MemoryCgroup, NoCgroupError, memory_cgroup
+
+from edge_runtime.loader import parse_size
+from edge_runtime.state_folder import state_folder
+
+SKIPPED = 77
+_MIB = 1 << 20
+_REFUSALS = {7: "refused (capacity)", 12: "refused (memory)"}
+_LIMITS = "192M,256M,320M,384M,512M,768M,1G,2G,4G,6G"
+_TEXTS = {
+    "short": "Now serving number forty two.",
+    "long": " ".join(
+        f"Ticket number {number}, please go to counter {number % 9 + 1}." for number in range(12)
+    ),
+}
+# Takes memory in small steps, and leaves what a careful program needs to notice it.
+_NEIGHBOUR = """
+import sys, time
+limit, share, folder, version = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3], sys.argv[4]
+def used():
+    stat = dict(line.split() for line in open(folder + "/memory.stat"))
+    if version == "1":
+        cache, shared = int(stat["total_cache"]), int(stat["total_shmem"])
+        return int(open(folder + "/memory.usage_in_bytes").read()) - cache + shared
+    return int(open(folder + "/memory.current").read()) - int(stat["file"]) + int(stat["shmem"])
+held = []
+end = time.monotonic() + float(sys.argv[5])
+while time.monotonic() < end:
+    if sum(map(len, held)) < limit * share and used() < limit - (48 << 20):
+        held.append(bytearray(4 << 20))
+    time.sleep(0.05)
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run.
+
+    Attributes:
+        kind: ``cgroup`` or ``RLIMIT_AS``.
+        limit: Bytes.
+        text: Name of the text.
+        reference: Whether it clones a voice.
+        neighbour: Whether another process takes memory away meanwhile.
+        prepared: Whether prepared weights are there already.
+    """
+
+    kind: str
+    limit: int
+    text: str
+    reference: bool
+    neighbour: bool
+    prepared: bool = True
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--bundle", type=Path, required=True)
+    parser.add_argument("--limits", default=_LIMITS)
+    parser.add_argument("--max-len", type=int, default=5)
+    parser.add_argument("--timeout", type=float, default=300)
+    parser.add_argument("--unprepared", default="1G,3G,6G", help="limits to try unprepared")
+    parser.add_argument("--address-space", default="2G,8G,16G", help="RLIMIT_AS to try")
+    parser.add_argument("--force-prepare", action="store_true", help="prepare small bundles too")
+    arguments = parser.parse_args()
+    try:
+        with memory_cgroup(1 << 30):
+            pass
+    except NoCgroupError as error:
+        print(f"skipped: {error}")
+        return SKIPPED
+    with tempfile.TemporaryDirectory() as scratch:
+        sweep = Sweep(arguments, Path(scratch))
+        print("| limit | text | reference | neighbour | prepared | outcome | peak RssAnon MiB | s |")
+        print("|---|---|---|---|---|---|---|---|")
+        good = [sweep.run(case) for case in cases(arguments)]
+    print(f"\n{len(good)} runs, {good.count(False)} failed, kernel kills: {sweep.kills}")
+    return 0 if all(good) else 1
+
+
+def cases(arguments: argparse.Namespace) -> Iterator[Case]:
+    for limit in arguments.limits.split(","):
+        for text in _TEXTS:
+            for reference in (False, True):
+                # The neighbour comes with every other case, so that each limit sees both.
+                yield Case("cgroup", parse_size(limit), text, reference, (text == "long") ^ reference)
+    for limit in filter(None, arguments.unprepared.split(",")):
+        yield Case("cgroup", parse_size(limit), "short", False, False, prepared=False)
+    for limit in filter(None, arguments.address_space.split(",")):
+        yield Case("RLIMIT_AS", parse_size(limit), "short", False, False)
+
+
+class Sweep:
+    """Runs cases and judges them.
+
+    Args:
+        arguments: The command line.
+        scratch: Folder for sound files and empty state folders.
+    """
+
+    def __init__(self, arguments: argparse.Namespace, scratch: Path) -> None:
+        self._arguments = arguments
+        self._scratch = scratch
+        self._reference = scratch / "reference.wav"
+        self._expected: dict[tuple[str, bool], str] = {}
+        self.kills = 0
+        _write_tone(self._reference)
+
+    def run(self, case: Case) -> bool:
+        """Run one case, print its line, and say whether it ended well."""
+        expected = self._expected_audio(case)
+        out = self._scratch / "out.wav"
+        out.unlink(missing_ok=True)
+        _drop_page_cache(state_folder())
+        start = time.monotonic()
+        if case.kind == "cgroup":
+            with memory_cgroup(case.limit) as group:
+                code, metrics = self._speak(case, out, group)
+                kills = group.oom_kills()
+        else:
+            (code, metrics), kills = self._speak(case, out, None), 0
+        wall = time.monotonic() - start
+        self.kills += kills
+        if code == 0 and out.exists() and _digest(out) == expected:
+            outcome, good = "right audio", kills == 0
+        elif code in _REFUSALS and not out.exists():
+            outcome, good = _REFUSALS[code], kills == 0
+        else:
+            outcome, good = f"FAILED: exit {code}, {metrics.get('error', '')}", False
+        if kills:
+            outcome += f", {kills} killed"
+        peak = metrics.get("peak_rss_anon_bytes", 0) / _MIB
+        name = f"{case.limit // _MIB} MiB" + ("" if case.kind == "cgroup" else f" {case.kind}")
+        cells = (
+            name, case.text, _yes(case.reference), _yes(case.neighbour), _yes(case.prepared),
+            outcome, f"{peak:.0f}" if peak else "", f"{wall:.0f}",
+        )  # fmt: skip
+        print(f"| {' | '.join(cells)} |", flush=True)
+        return good
+
+    def _expected_audio(self, case: Case) -> str:
+        key = (case.text, case.reference)
+        if key not in self._expected:
+            out = self._scratch / "expected.wav"
+            code, metrics = self._speak(Case("none", 0, *key, neighbour=False), out, None)
+            if code:
+                raise SystemExit(f"the run without a limit failed: exit {code}, {metrics}")
+            self._expected[key] = _digest(out)
+        return self._expected[key]
+
+    def _speak(
+        self, case: Case, out: Path, group: MemoryCgroup | None
+    ) -> tuple[int, dict[str, object]]:
+        command = [
+            sys.executable, "-m", "boardvoice", "say", _TEXTS[case.text],
+            "--bundle", str(self._arguments.bundle), "-o", str(out), "--seed", "1", "--json",
+            "--max-len", str(self._arguments.max_len), "--no-retry-badcase", "--chunk-rows", "240",
+        ]  # fmt: skip
+        if case.reference:
+            command += ["--reference", str(self._reference)]
+        if self._arguments.force_prepare:
+            command += ["--prepare"]
+        environment = dict(os.environ)
+        if not case.prepared:
+            environment["BOARDVOICE_STATE"] = tempfile.mkdtemp(dir=self._scratch)
+
+        def confine() -> None:
+            if group is not None:
+                group.join()
+            if case.kind == "RLIMIT_AS":
+                resource.setrlimit(resource.RLIMIT_AS, (case.limit, case.limit))
+
+        neighbour = None
+        if case.neighbour and group is not None:
+            seconds = str(self._arguments.timeout)
+            neighbour = subprocess.Popen(
+                [sys.executable, "-c", _NEIGHBOUR, str(case.limit), "0.35", str(group.folder),
+                 str(group.version), seconds],
+                preexec_fn=group.join,
+            )  # fmt: skip
+        try:
+            done = subprocess.run(
+                command, preexec_fn=confine, capture_output=True, text=True, env=environment,
+                timeout=self._arguments.timeout,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return -1, {"error": "timed out"}
+        finally:
+            if neighbour is not None:
+                neighbour.kill()
+                neighbour.wait()
+        try:
+            return done.returncode, json.loads(done.stdout)
+        except json.JSONDecodeError:
+            return done.returncode, {"error": done.stderr[-300:]}
+
+
+def _drop_page_cache(folder: Path) -> None:
+    """Forget the prepared files' pages: whoever reads them next is charged for them."""
+    for file in folder.rglob("*.weights"):
+        descriptor = os.open(file, os.O_RDONLY)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(descriptor)
+
+
+def _write_tone(path: Path) -> None:
+    import numpy as np
+    import soundfile
+
+    time_s = np.arange(16000) / 16000
+    soundfile.write(path, 0.3 * np.sin(2 * np.pi * 220 * time_s) * np.hanning(16000), 16000)
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
