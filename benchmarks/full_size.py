@@ -102,10 +102,10 @@ class _measured:  # noqa: N801 - used like a function
     """Wall time and anonymous peak of a block."""
 
     def __enter__(self) -> dict[str, str]:
-        from edge_runtime.process_memory import RssPeak
+        from edge_runtime.memory.watch import MemoryWatch
 
         self._figures: dict[str, str] = {}
-        self._rss = RssPeak()
+        self._rss = MemoryWatch()
         self._rss.__enter__()
         self._start = time.perf_counter()
         return self._figures

@@ -32,6 +32,9 @@ SKIPPED = 77
 _MIB = 1 << 20
 _REFUSALS = {7: "refused (capacity)", 12: "refused (memory)"}
 _LIMITS = "192M,256M,320M,384M,512M,768M,1G,2G,4G,6G"
+_HEADINGS = (
+    "limit", "text", "reference", "neighbour", "prepared", "outcome", "peak RssAnon MiB", "s"
+)  # fmt: skip
 _TEXTS = {
     "short": "Now serving number forty two.",
     "long": " ".join(
@@ -79,6 +82,7 @@ class Case:
 
 
 def main() -> int:
+    """Run all cases; see the file header for the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bundle", type=Path, required=True)
     parser.add_argument("--limits", default=_LIMITS)
@@ -96,19 +100,20 @@ def main() -> int:
         return SKIPPED
     with tempfile.TemporaryDirectory() as scratch:
         sweep = Sweep(arguments, Path(scratch))
-        print("| limit | text | reference | neighbour | prepared | outcome | peak RssAnon MiB | s |")
-        print("|---|---|---|---|---|---|---|---|")
+        print(f"| {' | '.join(_HEADINGS)} |\n|{'---|' * len(_HEADINGS)}")
         good = [sweep.run(case) for case in cases(arguments)]
     print(f"\n{len(good)} runs, {good.count(False)} failed, kernel kills: {sweep.kills}")
     return 0 if all(good) else 1
 
 
 def cases(arguments: argparse.Namespace) -> Iterator[Case]:
+    """All cases that the command line asks for."""
     for limit in arguments.limits.split(","):
         for text in _TEXTS:
             for reference in (False, True):
                 # The neighbour comes with every other case, so that each limit sees both.
-                yield Case("cgroup", parse_size(limit), text, reference, (text == "long") ^ reference)
+                neighbour = (text == "long") ^ reference
+                yield Case("cgroup", parse_size(limit), text, reference, neighbour)
     for limit in filter(None, arguments.unprepared.split(",")):
         yield Case("cgroup", parse_size(limit), "short", False, False, prepared=False)
     for limit in filter(None, arguments.address_space.split(",")):
@@ -201,11 +206,12 @@ class Sweep:
             neighbour = subprocess.Popen(
                 [sys.executable, "-c", _NEIGHBOUR, str(case.limit), "0.35", str(group.folder),
                  str(group.version), seconds],
-                preexec_fn=group.join,
+                preexec_fn=group.join,  # noqa: PLW1509 - this process has no threads
             )  # fmt: skip
         try:
             done = subprocess.run(
-                command, preexec_fn=confine, capture_output=True, text=True, env=environment,
+                command, check=False, capture_output=True, text=True, env=environment,
+                preexec_fn=confine,  # noqa: PLW1509 - this process has no threads
                 timeout=self._arguments.timeout,
             )  # fmt: skip
         except subprocess.TimeoutExpired:

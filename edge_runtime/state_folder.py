@@ -9,8 +9,9 @@ VARIABLE = "BOARDVOICE_STATE"
 
 
 def state_folder() -> Path:
-    """The state folder: ``$BOARDVOICE_STATE``, ``$XDG_STATE_HOME/boardvoice`` or ``~/.local/state/boardvoice``.
+    """The state folder.
 
+    ``$BOARDVOICE_STATE``, ``$XDG_STATE_HOME/boardvoice`` or ``~/.local/state/boardvoice``.
     It may not exist yet and may not be writable; who needs it finds out and says so.
     """
     if named := os.environ.get(VARIABLE):

@@ -1,1 +1,1 @@
-"""Prepared bundles: graphs optimized for this CPU, their packed weights in files the kernel can drop."""
+"""Prepared bundles: graphs optimized for this CPU, their packed weights mapped from files."""

@@ -286,7 +286,7 @@ class VoxCpm2Model:
         self._piece_rows = min(self._piece_rows, _SMALL_PIECE_ROWS)
         return larger
 
-    def _reserve_workspace(self, name: str) -> None:
+    def _reserve_workspace(self, name: GraphName) -> None:
         """Before a graph's first run its scratch memory is still to come; later it is held."""
         if name not in self._warm:
             file = self.spec.graphs[name]

@@ -137,7 +137,7 @@ class PrefixBuilder:
         )
 
     def reference_rows(self, reference: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Rows [N + 2, hidden] of a reference between its two tokens, and which are audio [N + 2]."""
+        """Rows [N + 2, hidden] of a reference between its two tokens, and which are audio."""
         control = self._spec.control
         return _joined(
             [

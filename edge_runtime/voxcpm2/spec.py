@@ -6,7 +6,6 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-
 GraphName = Literal[
     "lm", "patch_encoder", "flow", "flow_time", "flow_condition", "vae_encoder", "vae_decoder"
 ]

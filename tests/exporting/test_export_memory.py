@@ -24,18 +24,19 @@ pytestmark = pytest.mark.skipif(
 CODE = """
 import json, sys
 from pathlib import Path
-from edge_runtime.process_memory import RssPeak, rss_anon_bytes
+from edge_runtime.memory.limits import ProcessMemory
+from edge_runtime.memory.watch import MemoryWatch
 from export.voxcpm2.exporter import export_voxcpm2
 
 tiny, big, out, weights = map(Path, sys.argv[1:])
 export_voxcpm2(tiny, out / "tiny", weights=weights.name)
-before, largest = rss_anon_bytes(), 0
+before, largest = ProcessMemory.read().anonymous, 0
 
 def progress(file, done, total):
     global largest
-    largest = max(largest, rss_anon_bytes())
+    largest = max(largest, ProcessMemory.read().anonymous)
 
-with RssPeak() as peak:
+with MemoryWatch() as peak:
     export_voxcpm2(big, out / "big", weights=weights.name, progress=progress)
 print(json.dumps(max(peak.peak, largest) - before))
 """

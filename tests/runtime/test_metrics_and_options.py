@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_runtime.errors import AudioError, ProfileError, TextError, UsageError
-from edge_runtime.process_memory import RssPeak, rss_anon_bytes
+from edge_runtime.memory.limits import ProcessMemory
+from edge_runtime.memory.watch import MemoryWatch
 from edge_runtime.speech import ChunkReport, SpeechMetrics, SpeechOptions
 from edge_runtime.voice import Voice
 
@@ -169,12 +170,12 @@ def test_an_unknown_profile_is_a_profile_error(f32_bundle: Path) -> None:
 
 
 def test_anonymous_memory_is_read_from_the_status_file(tmp_path: Path) -> None:
-    assert rss_anon_bytes(tmp_path) == 0
+    assert ProcessMemory.read(tmp_path).anonymous == 0
     folder = tmp_path / "proc/self"
     folder.mkdir(parents=True)
     (folder / "status").write_text("Name:\tx\nVmRSS:\t  90 kB\nRssAnon:\t      42 kB\n")
-    assert rss_anon_bytes(tmp_path) == 42 * 1024
-    with RssPeak(tmp_path) as peak:
+    assert ProcessMemory.read(tmp_path).anonymous == 42 * 1024
+    with MemoryWatch(tmp_path) as peak:
         (folder / "status").write_text("RssAnon: 50 kB\n")
         peak.take()
         (folder / "status").write_text("RssAnon: 7 kB\n")

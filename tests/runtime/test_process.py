@@ -21,7 +21,7 @@ import json, sys
 from pathlib import Path
 import numpy as np
 from edge_runtime.voice import Voice
-from edge_runtime.process_memory import rss_anon_bytes
+from edge_runtime.memory.limits import ProcessMemory
 
 def threads():
     status = Path("/proc/self/status").read_text()
@@ -56,7 +56,7 @@ found = []
 for index in range(120):
     request(index)
     if index % 20 == 19:
-        found.append(rss_anon_bytes())
+        found.append(ProcessMemory.read().anonymous)
 print(json.dumps([found, threads()]))
 """
 

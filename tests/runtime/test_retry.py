@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from watched_backend import WatchedBackend, never
 
+from edge_runtime.memory.limits import ProcessMemory
 from edge_runtime.noise import SeededNoise
-from edge_runtime.process_memory import rss_anon_bytes
 from edge_runtime.voice import Voice
 
 
@@ -104,10 +104,10 @@ def test_a_stream_never_speaks_a_chunk_again(voice: Voice, backend: WatchedBacke
     assert stream.metrics.decoded_patches == count == stream.metrics.patches
 
 
-@pytest.mark.skipif(not rss_anon_bytes(), reason="no /proc")
+@pytest.mark.skipif(not ProcessMemory.read().anonymous, reason="no /proc")
 def test_many_attempts_take_no_more_memory_than_few(voice: Voice) -> None:
     voice.say("hello world", seed=1, steps=2, retry_times=5)
-    before = rss_anon_bytes()
+    before = ProcessMemory.read().anonymous
     for seed in range(3):
         voice.say("hello world", seed=seed, steps=2, retry_times=20)
-    assert rss_anon_bytes() - before < 4 << 20
+    assert ProcessMemory.read().anonymous - before < 4 << 20
