@@ -211,7 +211,7 @@ class Sweep:
         try:
             done = subprocess.run(
                 command, check=False, capture_output=True, text=True, env=environment,
-                preexec_fn=confine,  # noqa: PLW1509 - this process has no threads
+                preexec_fn=confine,
                 timeout=self._arguments.timeout,
             )  # fmt: skip
         except subprocess.TimeoutExpired:

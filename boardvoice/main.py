@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 
 from boardvoice.cli import export, memory, prepare, say
-from edge_runtime.errors import BoardvoiceError
+from edge_runtime.errors import BoardvoiceError, MemoryBudgetError
 
 INTERRUPTED = 130
 
@@ -28,7 +28,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     arguments = _parser().parse_args(argv)
     try:
-        return int(arguments.run(arguments))
+        try:
+            return int(arguments.run(arguments))
+        except MemoryError as error:
+            # Below RLIMIT_AS and the like, any allocation may fail.
+            raise MemoryBudgetError(
+                "An allocation failed: there is no memory left for this process.",
+                remedy="Raise the limit of this process, or end other programs.",
+                limited_by="the allocator",
+            ) from error
     except BoardvoiceError as error:
         if getattr(arguments, "json", False):
             details = {"code": error.code, "message": error.message, "remedy": error.remedy}

@@ -36,7 +36,7 @@ class KvSection(_Section):
     """KV cache.
 
     Attributes:
-        bucket_rows: Capacities are multiples of this; prefill runs in pieces of this size.
+        bucket_rows: Capacities are multiples of this.
         max_rows: Ceiling, below the model's own when smaller.
         pool_mib: Most MiB of KV buffers kept between requests.
         kept_voices_mib: Most MiB of KV rows kept for voices that were used before.

@@ -28,7 +28,7 @@ def fsync_path(path: Path) -> None:
 @contextlib.contextmanager
 def atomic_file(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
     """Open a temporary file beside ``path``; rename it onto ``path`` when the block succeeds."""
-    _remove_stale(path)
+    remove_stale(path)
     with _beside(path, "part") as temporary:
         try:
             with open(temporary, mode) as stream:
@@ -54,7 +54,7 @@ def atomic_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
         FileExistsError: ``path`` exists and ``replace`` is not set.
     """
     # First, since it may put an old folder back whose swap was cut short.
-    _remove_stale(path)
+    remove_stale(path)
     if os.path.lexists(path) and not replace:
         raise FileExistsError(str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -103,7 +103,7 @@ def _beside(path: Path, kind: str) -> Iterator[Path]:
         _in_use.discard(key)
 
 
-def _remove_stale(path: Path) -> None:
+def remove_stale(path: Path) -> None:
     """Remove what a killed process left beside ``path``; an unfinished swap is put back first."""
     prefix = f".{path.name}."
     try:

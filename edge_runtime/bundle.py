@@ -127,7 +127,7 @@ class Bundle:
                 raise _damaged(path, f"has {found} bytes, the manifest says {entry.size}")
 
     def verify(self, *, skip_graphs: bool = False) -> None:
-        """Compare every file's SHA-256 with the manifest's.
+        """Compare every file's SHA-256 with the manifest's, and the manifest with its own.
 
         Args:
             skip_graphs: Leave out graphs and their weights, which then nobody reads from here.
@@ -135,6 +135,7 @@ class Bundle:
         Raises:
             BundleError: A file differs.
         """
+        _read_manifest(self.folder, verify=True)
         files = {
             name: entry
             for name, entry in self.manifest.files.items()

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from edge_runtime.errors import CapacityError
+from edge_runtime.errors import CapacityError, MemoryBudgetError
 from edge_runtime.memory.guard import MemoryGuard
 
 KVArray = npt.NDArray[Any]
@@ -73,26 +73,34 @@ class KVPool:
     max_bytes: int
     live_bytes: int = 0
     _kept: dict[tuple[int, ...], list[KVArray]] = field(default_factory=dict)
+    # Counted, since a thread that samples memory reads it while a request takes buffers.
+    _nbytes: int = 0
 
     @property
     def nbytes(self) -> int:
         """Bytes kept now."""
-        return sum(array.nbytes for arrays in self._kept.values() for array in arrays)
+        return self._nbytes
 
     def take(self, shape: tuple[int, ...]) -> KVArray | None:
         """A buffer of exactly this shape, or None."""
         arrays = self._kept.get(shape)
-        return arrays.pop() if arrays else None
+        if not arrays:
+            return None
+        array = arrays.pop()
+        self._nbytes -= array.nbytes
+        return array
 
     def give(self, array: KVArray) -> None:
         """Keep a buffer, unless that would be too much."""
         if self.nbytes + array.nbytes <= self.max_bytes:
             self._kept.setdefault(array.shape, []).append(array)
+            self._nbytes += array.nbytes
 
     def clear(self) -> bool:
         """Drop all; returns whether there was anything."""
         held = self.nbytes > 0
         self._kept.clear()
+        self._nbytes = 0
         return held
 
 
@@ -147,8 +155,7 @@ class KVCache:
         self.copied_bytes = 0
         self._pool = pool
         self._guard = guard
-        self._reserve_bytes(self.capacity * shape.row_bytes)
-        self.buffers = [self._buffer(self.capacity) for _ in range(2 * shape.layers)]
+        self.buffers = self._first_buffers()
         if pool is not None:
             pool.live_bytes += self.nbytes
 
@@ -170,16 +177,16 @@ class KVCache:
         if rows <= self.capacity:
             return False
         capacity = self.shape.capacity(rows)
-        self._reserve_bytes((capacity - self.capacity) * self.shape.row_bytes)
+        added = (capacity - self.capacity) * self.shape.row_bytes
+        self._ask_guard(added, capacity)
         for index, old in enumerate(self.buffers):
             larger = self._buffer(capacity)
             self._copy(old, larger, self.rows)
-            # Replaced one by one: the old buffer goes before the next new one comes.
+            # Replaced one by one: the old buffer goes before the next new one comes. Pooling it
+            # would keep both.
             self.buffers[index] = larger
-            if self._pool is not None:
-                self._pool.give(old)
         if self._pool is not None:
-            self._pool.live_bytes += (capacity - self.capacity) * self.shape.row_bytes
+            self._pool.live_bytes += added
         self.capacity = capacity
         return True
 
@@ -203,8 +210,8 @@ class KVCache:
         """Give the buffers back; the cache must not be used afterwards."""
         if self._pool is not None:
             self._pool.live_bytes -= self.nbytes
-            for buffer in self.buffers:
-                self._pool.give(buffer)
+        for buffer in self.buffers:
+            self._give(buffer)
         self.buffers = []
         self.capacity = self.rows = 0
 
@@ -217,12 +224,46 @@ class KVCache:
         target[:, :, :rows] = source[:, :, :rows]
         self.copied_bytes += source[:, :, :rows].nbytes
 
-    def _reserve_bytes(self, count: int) -> None:
-        if self._guard is not None:
-            held = self._pool.nbytes if self._pool is not None else 0
-            self._guard.reserve(max(count - held, 0), f"A KV cache of {self.capacity} rows")
+    def _first_buffers(self) -> list[KVArray]:
+        """Buffers from the pool as far as it has them, the others new."""
+        count = 2 * self.shape.layers
+        # Taken before the guard is asked: what it throws out of the pool must not be counted on.
+        pooled = [self._pooled(self.capacity) for _ in range(count)]
+        buffers = [buffer for buffer in pooled if buffer is not None]
+        missing = count - len(buffers)
+        try:
+            self._ask_guard(self.nbytes * missing // count, self.capacity)
+            buffers += [self._buffer(self.capacity) for _ in range(missing)]
+        except MemoryBudgetError:
+            for buffer in buffers:
+                self._give(buffer)
+            raise
+        return buffers
+
+    def _ask_guard(self, count: int, capacity: int) -> None:
+        if self._guard is not None and count:
+            self._guard.reserve(count, f"A KV cache of {capacity} rows")
+
+    def _pooled(self, capacity: int) -> KVArray | None:
+        return self._pool.take(self._buffer_shape(capacity)) if self._pool is not None else None
+
+    def _give(self, buffer: KVArray) -> None:
+        if self._pool is not None:
+            self._pool.give(buffer)
 
     def _buffer(self, capacity: int) -> KVArray:
-        shape = (1, self.shape.num_kv_heads, capacity, self.shape.head_size)
-        pooled = self._pool.take(shape) if self._pool is not None else None
-        return pooled if pooled is not None else np.empty(shape, self.shape.numpy_dtype)
+        pooled = self._pooled(capacity)
+        if pooled is not None:
+            return pooled
+        try:
+            return np.empty(self._buffer_shape(capacity), self.shape.numpy_dtype)
+        except MemoryError as error:
+            raise MemoryBudgetError(
+                f"A KV cache of {capacity} rows found no memory.",
+                remedy="Raise the limit of this process, or end other programs.",
+                needed=capacity * self.shape.row_bytes,
+                limited_by="the allocator",
+            ) from error
+
+    def _buffer_shape(self, capacity: int) -> tuple[int, ...]:
+        return (1, self.shape.num_kv_heads, capacity, self.shape.head_size)

@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import logging
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -74,6 +75,10 @@ class LoadOptions:
             raise UsageError(
                 f"prepare is {self.prepare!r}.", remedy="It must be 'auto' or 'never'."
             )
+        for name in ("memory_limit", "memory_soft"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UsageError(f"{name} is {value}.", remedy="It must be bytes, 1 or more.")
 
 
 def open_device(bundle_folder: str | Path, options: LoadOptions) -> tuple[Bundle, Resources]:
@@ -94,10 +99,17 @@ def open_device(bundle_folder: str | Path, options: LoadOptions) -> tuple[Bundle
         return bundle, Resources(
             options.backend, profile, guard, not_prepared="another back end is used"
         )
-    prepared, reason, fallback = _prepared(bundle, profile, guard, threads, options)
-    if options.verify:
-        # What is mapped from prepared files was verified when they were made.
+    reason, fallback, prepared = _not_wanted(bundle, profile, options), False, None
+    if not reason:
+        prepared = find_prepared(bundle, PreparationKey.of(bundle), state_folder())
+    make = not reason and prepared is None
+    if options.verify or make:
+        # What is mapped from prepared files was verified when they were made, whatever the
+        # options were: later loads trust it without reading the originals.
         bundle.verify(skip_graphs=prepared is not None)
+    if make:
+        prepared, reason = _prepare(bundle, guard, threads, options.on_prepare)
+        fallback = prepared is None
     backend = OrtBackend(
         threads,
         spinning=profile.runtime.spinning,
@@ -161,44 +173,37 @@ def parse_size(text: str) -> int:
     Raises:
         ValueError: Not a size.
     """
-    cleaned = text.strip().lower().removesuffix("b").removesuffix("i")
-    unit = cleaned[-1:] if cleaned[-1:].isalpha() else ""
-    if unit not in _UNITS:
-        raise ValueError(f"{text!r} is no size; write 800M or 1.5G")
-    count = float(cleaned[: len(cleaned) - len(unit)]) * _UNITS[unit]
-    if not 0 < count < 2**62:
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([kmg]?)(?:i?b)?", text.strip().lower())
+    count = float(found[1]) * _UNITS[found[2]] if found else 0
+    if not 1 <= count < 2**62:
         raise ValueError(f"{text!r} is no size; write 800M or 1.5G")
     return int(count)
 
 
-def _prepared(
-    bundle: Bundle, profile: Profile, guard: MemoryGuard, threads: int, options: LoadOptions
-) -> tuple[PreparedBundle | None, str, bool]:
-    """Prepared files, made now if they may be; else None, why, and whether that is a fallback."""
-    wanted = options.prepare or profile.memory.prepare
-    if wanted == "never":
-        return None, "preparing is switched off", False
+def _not_wanted(bundle: Bundle, profile: Profile, options: LoadOptions) -> str:
+    """Why the bundle is to run without prepared weights; empty if it is to have them."""
+    if (options.prepare or profile.memory.prepare) == "never":
+        return "preparing is switched off"
     weights = sum(
         entry.size for name, entry in bundle.manifest.files.items() if name.endswith(".weights")
     )
     if options.prepare is None and weights < profile.memory.prepare_from_mib * _MIB:
-        return None, f"its weights take less than {profile.memory.prepare_from_mib} MiB", False
+        return f"its weights take less than {profile.memory.prepare_from_mib} MiB"
+    return ""
+
+
+def _prepare(
+    bundle: Bundle, guard: MemoryGuard, threads: int, progress: OnPrepare | None
+) -> tuple[PreparedBundle | None, str]:
+    """Prepare a verified bundle; else None and why it could not be done."""
+    family_module(bundle)
     key, state = PreparationKey.of(bundle), state_folder()
-    found = find_prepared(bundle, key, state)
-    if found is not None:
-        return found, "", False
     try:
-        if options.verify:
-            bundle.verify()
-        family_module(bundle)
-        made = make_prepared(
-            bundle, key, state, guard, threads=threads, progress=options.on_prepare
-        )
+        return make_prepared(bundle, key, state, guard, threads=threads, progress=progress), ""
     except (PrepareError, MemoryBudgetError) as error:
         reason = f"{error.message} {error.remedy}".strip()
         _LOG.warning("The bundle runs without prepared weights: %s", reason)
-        return None, reason, True
-    return made, "", False
+        return None, reason
 
 
 def _threads(profile: Profile) -> int:
@@ -214,4 +219,3 @@ def _from_environment(name: str) -> int | None:
         return parse_size(text)
     except ValueError as error:
         raise UsageError(f"{name}: {error}.") from error
-

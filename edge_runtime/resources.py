@@ -63,7 +63,8 @@ class Resources:
         measured = self.costs.get(Path(name).stem)
         if measured is not None:
             return measured
-        packed = weight_bytes(bundle, name) * _PACKED_FACTOR[bundle.manifest.weights]
+        factor = _PACKED_FACTOR.get(bundle.manifest.weights, max(_PACKED_FACTOR.values()))
+        packed = weight_bytes(bundle, name) * factor
         return GraphCost(
             session_bytes=int(packed) + _SESSION_BYTES, workspace_bytes=_WORKSPACE_BYTES
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from edge_runtime.atomic import atomic_file
@@ -14,7 +14,7 @@ from edge_runtime.memory.watch import MemorySample
 _MIB = 1 << 20
 
 
-def write_plot(path: Path, samples: Sequence[MemorySample], events: Sequence[GuardEvent]) -> None:
+def write_plot(path: Path, samples: Sequence[MemorySample], events: Iterable[GuardEvent]) -> None:
     """Draw anonymous, file-backed and KV memory, with the guard's events as marks.
 
     Args:

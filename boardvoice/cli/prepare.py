@@ -56,8 +56,9 @@ def _run(arguments: argparse.Namespace) -> int:
         guard = MemoryGuard(memory_settings(profile, LoadOptions()))
         with prepare_bar(shown=not (arguments.quiet or arguments.json)) as progress:
             found = make_prepared(
-                bundle, key, state, guard, threads=usable_cpus(), progress=progress
-            )
+                bundle, key, state, guard,
+                threads=usable_cpus(), progress=progress, again=arguments.force,
+            )  # fmt: skip
     size = sum(file.size for file in found.info.files.values())
     if arguments.json:
         outcome = {

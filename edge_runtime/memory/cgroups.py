@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,7 +51,7 @@ def _memberships(root: Path) -> list[tuple[int, Path, str]]:
     mounts = _mounts(root)
     memberships = []
     for line in _text(root / "proc/self/cgroup").splitlines():
-        number, controllers, path = line.split(":", 2)
+        number, controllers, path = (*line.split(":", 2), "", "")[:3]
         if number == "0" and not controllers:
             kind, version = "cgroup2", 2
         elif "memory" in controllers.split(","):
@@ -70,10 +72,15 @@ def _mounts(root: Path) -> dict[str, list[tuple[str, str]]]:
         if len(fields) < 5 or len(kind) < 3:
             continue
         if kind[0] == "cgroup2":
-            found.setdefault("cgroup2", []).append((fields[4], fields[3]))
+            found.setdefault("cgroup2", []).append((_unescaped(fields[4]), _unescaped(fields[3])))
         elif kind[0] == "cgroup" and "memory" in kind[2].split(","):
-            found.setdefault("memory", []).append((fields[4], fields[3]))
+            found.setdefault("memory", []).append((_unescaped(fields[4]), _unescaped(fields[3])))
     return found
+
+
+def _unescaped(field: str) -> str:
+    # mountinfo writes spaces and backslashes as octal numbers.
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), field)
 
 
 def _below(path: str, mounted_root: str) -> str:
@@ -87,7 +94,7 @@ def _ancestors(mount: Path, relative: str) -> list[Path]:
     parts = [part for part in relative.split("/") if part and part != ".."]
     folders = [mount.joinpath(*parts[:count]) for count in range(len(parts), -1, -1)]
     # A path from outside the container's namespace is not visible: its mount point is the cgroup.
-    return [folder for folder in folders if folder.is_dir()]
+    return [folder for folder in folders if os.path.isdir(folder)]
 
 
 def _read_v2(folder: Path) -> CgroupMemory | None:
@@ -112,12 +119,12 @@ def _read_v1(folder: Path) -> CgroupMemory | None:
 
 def _stat(folder: Path) -> dict[str, int]:
     pairs = (line.split() for line in _text(folder / "memory.stat").splitlines())
-    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdecimal()}
 
 
 def _number(file: Path) -> int | None:
     text = _text(file).strip()
-    return int(text) if text.isdigit() else None
+    return int(text) if text.isdecimal() else None
 
 
 def _text(file: Path) -> str:

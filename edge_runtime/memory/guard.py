@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,9 @@ _MIB = 1 << 20
 # Left untouched below every hard limit: what Python, page tables and sockets may still take
 # between two looks.
 MARGIN_BYTES = 24 * _MIB
+
+# A device runs for months; only the latest events are of interest.
+_EVENTS = 256
 
 # Beyond this share of time lost to waiting for memory, what is not needed is given back.
 _STALL_PERCENT = 20.0
@@ -58,6 +62,9 @@ class MemoryGuard:
     Args:
         settings: The user's limits.
         root: Where ``proc`` and ``sys`` are.
+
+    Attributes:
+        events: What it did, the latest last.
     """
 
     def __init__(self, settings: MemorySettings | None = None, root: Path = Path("/")) -> None:
@@ -65,7 +72,7 @@ class MemoryGuard:
         self._root = root
         self._steps: list[LadderStep] = []
         self._lock = threading.RLock()
-        self.events: list[GuardEvent] = []
+        self.events: deque[GuardEvent] = deque(maxlen=_EVENTS)
 
     def add_step(self, step: LadderStep) -> None:
         """Add the next step of the ladder; the gentlest comes first."""
@@ -98,7 +105,8 @@ class MemoryGuard:
                     return
                 if step.action():
                     self._note("made room", f"{step.name} for {purpose}")
-                    short = self._short(needed, mapped)
+                # Even a step with nothing of its own to give may have trimmed the heap.
+                short = self._short(needed, mapped)
             if short is None:
                 return
             error = _refusal(needed + (mapped if short.mappings_count else 0), purpose, short)

@@ -30,15 +30,7 @@ class ProcessMemory:
     @staticmethod
     def read(root: Path = Path("/")) -> ProcessMemory:
         """Read the current figures; zeros where the system has no such file."""
-        try:
-            lines = (root / "proc/self/status").read_text(encoding="ascii").splitlines()
-        except OSError:
-            lines = []
-        values = {}
-        for line in lines:
-            key, _, rest = line.partition(":")
-            if rest.endswith(" kB"):
-                values[key] = int(rest.split()[0]) * 1024
+        values = _kilobytes(root / "proc/self/status")
         return ProcessMemory(
             anonymous=values.get("RssAnon", 0) + values.get("RssShmem", 0),
             file=values.get("RssFile", 0),
@@ -70,7 +62,7 @@ class MemorySettings:
 
     Attributes:
         hard_bytes: Most anonymous memory this process may ever hold; None for no such limit.
-        soft_bytes: Above this, what is not needed is given back; None for 7/8 of the tightest.
+        soft_bytes: Above this, what is not needed is given back; None for no such limit.
         reserve_bytes: Left to the rest of the system, out of MemAvailable.
     """
 
@@ -86,8 +78,8 @@ def current_limits(settings: MemorySettings, root: Path = Path("/")) -> list[Lim
         Limit(f"cgroup {entry.path}", entry.limit, entry.available)
         for entry in memory_cgroups(root)
     ]
-    meminfo = _meminfo(root)
-    if "MemAvailable" in meminfo:
+    meminfo = _kilobytes(root / "proc/meminfo")
+    if "MemAvailable" in meminfo and "MemTotal" in meminfo:
         # File pages of our own weights are in MemAvailable already: the kernel can drop them.
         limits.append(
             Limit(
@@ -110,13 +102,17 @@ def current_limits(settings: MemorySettings, root: Path = Path("/")) -> list[Lim
     return sorted(limits, key=lambda limit: limit.available)
 
 
-def _meminfo(root: Path) -> dict[str, int]:
+def _kilobytes(file: Path) -> dict[str, int]:
+    """Bytes by name from lines such as ``MemFree:  12 kB``; what is no such line is left out."""
     try:
-        lines = (root / "proc/meminfo").read_text(encoding="ascii").splitlines()
+        # A process may have any name, and `status` shows it as it is.
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return {}
-    return {
-        line.split(":")[0]: int(line.split()[1]) * 1024
-        for line in lines
-        if line.endswith("kB")
-    }
+    found = {}
+    for line in lines:
+        name, _, rest = line.partition(":")
+        value = rest.split()
+        if len(value) == 2 and value[1] == "kB" and value[0].isdecimal():
+            found[name] = int(value[0]) * 1024
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 
@@ -11,12 +12,8 @@ def memory_stall_percent(root: Path = Path("/")) -> float | None:
     None where the kernel does not tell. Source: the kernel's Documentation/accounting/psi.rst.
     """
     try:
-        lines = (root / "proc/pressure/memory").read_text(encoding="ascii").splitlines()
+        text = (root / "proc/pressure/memory").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    for line in lines:
-        kind, *fields = line.split()
-        values = dict(field.split("=", 1) for field in fields if "=" in field)
-        if kind == "some" and "avg10" in values:
-            return float(values["avg10"])
-    return None
+    found = re.search(r"^some avg10=(\d+(?:\.\d+)?)\b", text, re.MULTILINE)
+    return float(found[1]) if found else None

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from edge_runtime.atomic import atomic_folder
+from edge_runtime.atomic import atomic_folder, remove_stale
 from edge_runtime.bundle import Bundle, sha256_of
 from edge_runtime.errors import PrepareError
 from edge_runtime.memory.guard import MemoryGuard
@@ -25,6 +28,14 @@ _MIB = 1 << 20
 _PACKING_BYTES = 256 * _MIB
 # The optimized graph keeps plain weights beside the packed ones.
 _DISK_FACTOR = 2.1
+
+# The worker imports from where this process does, wherever that is, and not from its own folder.
+_START = """
+import sys
+sys.path[:] = sys.argv[1:]
+from edge_runtime.prepare.worker import main
+sys.exit(main())
+"""
 
 # Told the graph being prepared, how many are done, and how many there are.
 OnPrepare = Callable[[str, int, int], None]
@@ -52,6 +63,15 @@ class GraphCost(BaseModel):
 
     session_bytes: int
     workspace_bytes: int
+
+
+class GraphReport(BaseModel):
+    """One line that the worker writes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    graph: str
+    cost: GraphCost
 
 
 class PreparedInfo(BaseModel):
@@ -118,8 +138,11 @@ def make_prepared(
     *,
     threads: int,
     progress: OnPrepare | None = None,
+    again: bool = False,
 ) -> PreparedBundle:
     """Prepare a bundle in a process of its own and put the files in place.
+
+    One process at a time does it: what another one made meanwhile is taken, unless ``again``.
 
     Raises:
         PrepareError: The state folder cannot be written, the disk is too small, or the worker
@@ -136,29 +159,34 @@ def make_prepared(
         for name in graphs
         if f"graphs/{name}.weights" in bundle.manifest.files
     }
-    guard.reserve(max(weights.values(), default=0) + _PACKING_BYTES, "Preparing the bundle")
     parent = state / FOLDER
     target = parent / key.folder_name
     try:
         parent.mkdir(parents=True, exist_ok=True)
-        _check_disk(parent, int(sum(weights.values()) * _DISK_FACTOR))
-        with atomic_folder(target, replace=True) as part:
-            costs = _run_worker(bundle, graphs, part, threads, progress)
-            info = PreparedInfo(
-                bundle=key.bundle,
-                cpu=key.cpu,
-                runtime=key.runtime,
-                layout=key.layout,
-                files={file.name: _describe(file) for file in sorted(part.iterdir())},
-                costs=costs,
-            )
-            (part / INFO).write_text(info.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        with _alone(parent / f".{key.bundle_prefix}.lock"):
+            if not again and (found := find_prepared(bundle, key, state)) is not None:
+                return found
+            needed = max(weights.values(), default=0) + _PACKING_BYTES
+            guard.reserve(needed, "Preparing the bundle")
+            _drop_leftovers(parent, key)
+            _check_disk(parent, int(sum(weights.values()) * _DISK_FACTOR))
+            with atomic_folder(target, replace=True) as part:
+                costs = _run_worker(bundle, graphs, part, threads, progress)
+                info = PreparedInfo(
+                    bundle=key.bundle,
+                    cpu=key.cpu,
+                    runtime=key.runtime,
+                    layout=key.layout,
+                    files={file.name: _describe(file) for file in sorted(part.iterdir())},
+                    costs=costs,
+                )
+                (part / INFO).write_text(info.model_dump_json(indent=2) + "\n", encoding="utf-8")
+            _drop_outdated(parent, key)
     except OSError as error:
         raise PrepareError(
             f"The bundle cannot be prepared in {parent}: {error.strerror or error}.",
             remedy="Make the state folder writable, or name another with BOARDVOICE_STATE.",
         ) from error
-    _drop_outdated(parent, key)
     return PreparedBundle(target, info)
 
 
@@ -176,38 +204,56 @@ def _run_worker(
         "out": str(part.resolve()),
         "threads": threads,
     }
-    command = [sys.executable, "-m", "edge_runtime.prepare.worker"]
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        encoding="utf-8",
-    ) as process:
+    command = [sys.executable, "-c", _START, *sys.path]
+    # Its errors go to a file: a pipe that nobody reads yet would stop it when full.
+    with (
+        tempfile.TemporaryFile(dir=part) as errors,
+        subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            encoding="utf-8",
+        ) as process,
+    ):
         assert process.stdin is not None
         assert process.stdout is not None
-        assert process.stderr is not None
         costs: dict[str, GraphCost] = {}
         try:
-            process.stdin.write(json.dumps(request))
-            process.stdin.close()
+            # It may be dead before it has read the request; its exit status tells.
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.write(json.dumps(request))
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
             for line in process.stdout:
-                report = json.loads(line)
-                costs[report["graph"]] = GraphCost.model_validate(report["cost"])
-                if progress is not None:
-                    progress(report["graph"], len(costs), len(graphs))
-            errors = process.stderr.read().strip().splitlines()
+                # Only lines that are reports: libraries print there as well.
+                with contextlib.suppress(ValidationError):
+                    report = GraphReport.model_validate_json(line)
+                    costs[report.graph] = report.cost
+                    if progress is not None:
+                        progress(report.graph, len(costs), len(graphs))
         except BaseException:
             process.kill()
             raise
+        process.wait()
+        errors.seek(0)
+        lines = errors.read().decode("utf-8", errors="replace").strip().splitlines()
     if process.returncode or set(costs) != set(graphs):
-        last = errors[-1] if errors else f"exit status {process.returncode}"
+        last = lines[-1] if lines else f"exit status {process.returncode}"
         raise PrepareError(
             f"The worker that prepares the bundle failed: {last}.",
-            remedy="See 'boardvoice prepare' for the whole output; the bundle runs unprepared.",
+            remedy="It runs unprepared; free memory and disk space, and load it again.",
         )
     return costs
+
+
+@contextlib.contextmanager
+def _alone(file: Path) -> Iterator[None]:
+    """Wait until no other process is in this block; the kernel ends it with its process."""
+    with file.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _describe(file: Path) -> PreparedFile:
@@ -223,6 +269,12 @@ def _check_disk(folder: Path, needed: int) -> None:
             f"{free // _MIB} MiB are free.",
             remedy="Free space, or name another state folder with BOARDVOICE_STATE.",
         )
+
+
+def _drop_leftovers(parent: Path, key: PreparationKey) -> None:
+    """Remove what killed preparations of this bundle left, whatever they were for."""
+    for leftover in parent.glob(f".{key.bundle_prefix}-*"):
+        remove_stale(parent / leftover.name[1:].partition(".")[0])
 
 
 def _drop_outdated(parent: Path, key: PreparationKey) -> None:

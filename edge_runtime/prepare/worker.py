@@ -5,9 +5,11 @@ Reads one JSON request on stdin, writes one JSON line per finished graph on stdo
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import importlib
 import json
+import signal
 import sys
 from pathlib import Path
 
@@ -16,9 +18,12 @@ from edge_runtime.memory import malloc
 from edge_runtime.memory.limits import ProcessMemory
 from edge_runtime.prepare.probe import GraphProbe
 
+_PR_SET_PDEATHSIG = 1
+
 
 def main() -> int:
     """Prepare what the request names."""
+    _end_with_parent()
     request = json.load(sys.stdin)
     malloc.limit_arenas(1)
     out = Path(request["out"])
@@ -33,6 +38,12 @@ def main() -> int:
         sys.stdout.write(json.dumps({"graph": name, "cost": cost}) + "\n")
         sys.stdout.flush()
     return 0
+
+
+def _end_with_parent() -> None:
+    """Ask the kernel to kill this process with its parent: nobody would wait for its files."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _measure(graph: Path, probe: GraphProbe, threads: int) -> dict[str, int]:
@@ -50,7 +61,3 @@ def _measure(graph: Path, probe: GraphProbe, threads: int) -> dict[str, int]:
         "session_bytes": max(loaded - before, 0),
         "workspace_bytes": max(ran - loaded, 0),
     }
-
-
-if __name__ == "__main__":
-    sys.exit(main())

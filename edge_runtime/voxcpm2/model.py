@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 
 import numpy as np
@@ -176,7 +176,7 @@ class VoxCpm2Model:
         noise: Noise,
         metrics: SpeechMetrics,
         cancel: CancelToken,
-    ) -> tuple[Utterance, Iterator[FloatArray]]:
+    ) -> tuple[Utterance, Generator[FloatArray, None, None]]:
         """Prepare one chunk of text; nothing heavy runs until the iterator is advanced.
 
         Args:
@@ -189,7 +189,8 @@ class VoxCpm2Model:
             cancel: Ends the run within one patch.
 
         Returns:
-            The utterance, and an iterator of its audio, one patch f32 [P * hop] at a time.
+            The utterance, and a generator of its audio, one patch f32 [P * hop] at a time. Close
+            it when it is not read to its end: it holds the request's KV buffers.
 
         Raises:
             CapacityError: The prefix does not fit the KV rows there are.
@@ -203,23 +204,21 @@ class VoxCpm2Model:
         limit = PatchLimit.of(options, prefix.target_tokens, self.kv_shape.max_rows - rows)
         utterance = Utterance(rows, prefix.target_tokens, limit.patches, [])
 
-        def audio() -> Iterator[FloatArray]:
-            for name in _ALWAYS_RUN:
-                self._reserve_workspace(name)
+        def audio() -> Generator[FloatArray, None, None]:
             # Speech takes about two patches per token; longer replies grow the cache.
             expected = min(limit.patches, 2 * prefix.target_tokens + 16)
-            cache = KVCache(
-                self.kv_shape, rows + expected - 1, pool=self.pool, guard=self._guard
-            )
+            capacity = self.kv_shape.capacity(rows + expected - 1)
+            self._reserve_workspace(*_ALWAYS_RUN, besides=capacity * self.kv_shape.row_bytes)
+            cache = KVCache(self.kv_shape, capacity, pool=self.pool, guard=self._guard)
             lm = LanguageModel(
                 self._lm, self.spec, cache, piece_rows=self._piece_rows, guard=self._guard
             )
-            metrics.kv_bytes = max(metrics.kv_bytes, cache.nbytes)
-            decoder = PatchDecoder(
-                self.spec, lm, solver, self._patch_encoder, metrics, self._guard
-            )
-            vae = VaeDecoder(self._vae_decoder, self.spec, noise)
             try:
+                metrics.kv_bytes = max(metrics.kv_bytes, cache.nbytes)
+                decoder = PatchDecoder(
+                    self.spec, lm, solver, self._patch_encoder, metrics, self._guard
+                )
+                vae = VaeDecoder(self._vae_decoder, self.spec, noise)
                 with metrics.timed("vae_decode"):
                     for patch in prefix.context:
                         vae.decode(patch)
@@ -271,7 +270,8 @@ class VoxCpm2Model:
 
     def _empty_pools(self) -> bool:
         emptied = self.pool.clear() | self.store.clear()
-        return malloc.trim() and emptied
+        malloc.trim()
+        return emptied
 
     def _drop_encoder(self) -> bool:
         held = self._vae_encoder is not None and not self._encoding
@@ -286,13 +286,23 @@ class VoxCpm2Model:
         self._piece_rows = min(self._piece_rows, _SMALL_PIECE_ROWS)
         return larger
 
-    def _reserve_workspace(self, name: GraphName) -> None:
-        """Before a graph's first run its scratch memory is still to come; later it is held."""
-        if name not in self._warm:
-            file = self.spec.graphs[name]
-            cost = self._resources.cost(self._bundle, file)
-            self._guard.reserve(cost.workspace_bytes, f"Running {name}")
-            self._warm.add(name)
+    def _reserve_workspace(self, *names: GraphName, besides: int = 0) -> None:
+        """Before a graph's first run its scratch memory is still to come; later it is held.
+
+        All that comes before the next look at the limits is asked for at once: piece by piece,
+        each would be measured against the same free memory.
+
+        Args:
+            names: Graphs about to run.
+            besides: Bytes of KV about to be taken as well.
+        """
+        cold = [name for name in names if name not in self._warm]
+        if not cold:
+            return
+        costs = [self._resources.cost(self._bundle, self.spec.graphs[name]) for name in cold]
+        needed = sum(cost.workspace_bytes for cost in costs) + besides
+        self._guard.reserve(needed, f"Running {', '.join(cold)} for the first time")
+        self._warm.update(cold)
 
     def _load(self, name: GraphName) -> Graph:
         graphs = self.spec.graphs

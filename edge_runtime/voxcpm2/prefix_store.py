@@ -13,8 +13,9 @@ from edge_runtime.kv_cache import KVSnapshot
 
 FloatArray = npt.NDArray[np.float32]
 
-# Encoded patches of as many clips are kept; a minute of audio is 100 kB.
+# Encoded patches are kept of so many clips, within so many bytes; a minute of audio is 400 kB.
 _CLIPS = 32
+_CLIP_BYTES = 8 << 20
 
 
 def fingerprint(array: FloatArray, *extra: str) -> str:
@@ -39,7 +40,13 @@ class PrefixStore:
     @property
     def nbytes(self) -> int:
         """Bytes of KV rows kept now."""
-        return sum(snapshot.nbytes for snapshot in self._rows.values())
+        # A copy: a thread that samples memory reads it while a request keeps a voice.
+        return sum(snapshot.nbytes for snapshot in tuple(self._rows.values()))
+
+    @property
+    def clip_bytes(self) -> int:
+        """Bytes of encoded audio kept now."""
+        return sum(patches.nbytes for patches in tuple(self._clips.values()))
 
     def rows(self, key: str) -> KVSnapshot | None:
         """KV rows of a reference, or None."""
@@ -60,12 +67,15 @@ class PrefixStore:
 
     def clip(self, key: str) -> FloatArray | None:
         """Encoded patches of a clip, or None."""
-        return self._clips.get(key)
+        patches = self._clips.get(key)
+        if patches is not None:
+            self._clips.move_to_end(key)
+        return patches
 
     def keep_clip(self, key: str, patches: FloatArray) -> None:
         """Keep a clip's encoded patches."""
         self._clips[key] = patches
-        while len(self._clips) > _CLIPS:
+        while len(self._clips) > _CLIPS or self.clip_bytes > _CLIP_BYTES:
             self._clips.popitem(last=False)
 
     def clear(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -158,9 +159,10 @@ class Speaker:
             chunk, voice, options, solver, noise, metrics, cancel
         )
         try:
-            for samples in audio:
-                report.patch(index, utterance)
-                yield samples
+            with closing(audio):
+                for samples in audio:
+                    report.patch(index, utterance)
+                    yield samples
         finally:
             spoken.extend(utterance.patches)
             metrics.chunks.append(_chunk_report(chunk, utterance, metrics.seed, attempts=1))
@@ -189,10 +191,12 @@ class Speaker:
                 chunk, voice, options, solver, noise, metrics, cancel
             )
             pieces = []
-            for samples in audio:
-                pieces.append(samples)
-                report.patch(index, utterance)
-                metrics.mark_first_audio()
+            # Closed even if the caller's progress function raises: it holds the KV buffers.
+            with closing(audio):
+                for samples in audio:
+                    pieces.append(samples)
+                    report.patch(index, utterance)
+                    metrics.mark_first_audio()
             attempt = _Attempt(utterance, pieces, seed)
             if best is None or len(pieces) < len(best.audio):
                 best = attempt
