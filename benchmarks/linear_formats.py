@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import argparse
 import tempfile
 import time
 from pathlib import Path
@@ -23,6 +24,7 @@ SECONDS = 1.0
 
 def main() -> None:
     """Measure and print."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     formats = list(WeightFormat)
     print(f"onnxruntime {ort.__version__}, 1 thread: best ms (relative error)\n")
     print("| rows x inputs -> outputs | " + " | ".join(each.value for each in formats) + " |")

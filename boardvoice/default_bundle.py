@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import shutil
 from importlib.metadata import version
 from pathlib import Path
 
-from edge_runtime.bundle import MANIFEST
+from edge_runtime.atomic import atomic_folder
+from edge_runtime.bundle import Bundle
 from edge_runtime.errors import BundleError, OutputError
 from export.synthetic.maker import make_checkpoint
 from export.synthetic.recipes import RECIPES
@@ -28,37 +29,38 @@ def default_bundle(cache: Path | None = None) -> Path:
         cache: Folder that keeps it; ``$XDG_CACHE_HOME/boardvoice`` or ``~/.cache/boardvoice``.
 
     Raises:
-        OutputError: The cache folder cannot be written.
+        BundleError: The cache folder cannot be written.
     """
     cache = cache or _cache_folder()
     bundle = cache / f"{NAME}-{version('boardvoice')}"
-    if (bundle / MANIFEST).is_file():
-        return bundle
     try:
-        cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache, prefix=".making-") as scratch:
-            checkpoint = make_checkpoint(Path(scratch) / NAME, RECIPES["tiny"], seed=_SEED)
-            made = Path(scratch) / "bundle"
-            export_voxcpm2(checkpoint, made, weights="f32", name=NAME)
-            _put_in_place(made, bundle)
-    except (OSError, OutputError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise BundleError(
-            f"The default voice cannot be made in {cache}: {reason}.",
-            remedy="Set XDG_CACHE_HOME to a folder that can be written, or name a --bundle.",
-        ) from error
+        Bundle.open(bundle)
+    except BundleError:
+        # Not there yet, or damaged: it costs a second to make.
+        _make(cache, bundle)
     return bundle
 
 
-def _put_in_place(made: Path, bundle: Path) -> None:
+def _make(cache: Path, bundle: Path) -> None:
     try:
-        os.rename(made, bundle)
-    except OSError:
-        # Another process was quicker: its bundle is the same.
-        if not (bundle / MANIFEST).is_file():
-            raise
+        cache.mkdir(parents=True, exist_ok=True)
+        with atomic_folder(bundle, replace=True) as part:
+            checkpoint = make_checkpoint(part / "checkpoint", RECIPES["tiny"], seed=_SEED)
+            made = part / "bundle"
+            export_voxcpm2(checkpoint, made, weights="f32", name=NAME)
+            shutil.rmtree(checkpoint)
+            for file in made.iterdir():
+                os.rename(file, part / file.name)
+            made.rmdir()
+    except (OSError, OutputError) as error:
+        reason = getattr(error, "strerror", None) or getattr(error, "message", None) or error
+        raise BundleError(
+            f"The default voice cannot be made in {cache}: {str(reason).rstrip('.')}.",
+            remedy="Set XDG_CACHE_HOME to a folder that can be written, or name a --bundle.",
+        ) from error
 
 
 def _cache_folder() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "boardvoice"
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    # The specification says to ignore a relative one.
+    return (base if base.is_absolute() else Path.home() / ".cache") / "boardvoice"

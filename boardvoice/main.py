@@ -1,64 +1,46 @@
-"""`boardvoice`: finds the subcommand, runs it, turns errors into messages and exit codes."""
+"""`boardvoice`: the way in and out of the process; signals, errors and exit codes."""
 
 from __future__ import annotations
 
-import argparse
-import json
+import importlib
+import os
+import signal
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
+from types import FrameType
 
-from boardvoice.cli import export, memory, prepare, say
-from edge_runtime.errors import BoardvoiceError, MemoryBudgetError
-
-INTERRUPTED = 130
-
-_EXIT_CODES = """\
-exit codes:
-  0 done              5 bundle             10 back end
-  1 unexpected        6 checkpoint         11 output
-  2 usage             7 capacity           12 memory
-  3 text              8 dependency         13 prepare
-  4 audio             9 profile           130 interrupted (Ctrl-C)
-                                          143 terminated
-"""
+INTERRUPTED = 128 + signal.SIGINT
+TERMINATED = 128 + signal.SIGTERM
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    arguments = _parser().parse_args(argv)
+    # Ctrl-C while the libraries load ends the process at once: they cannot be interrupted halfway.
+    python_handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    commands = importlib.import_module("boardvoice.cli.commands")
+    signal.signal(signal.SIGINT, python_handler)
+    signal.signal(signal.SIGTERM, _terminate)
     try:
-        try:
-            return int(arguments.run(arguments))
-        except MemoryError as error:
-            # Below RLIMIT_AS and the like, any allocation may fail.
-            raise MemoryBudgetError(
-                "An allocation failed: there is no memory left for this process.",
-                remedy="Raise the limit of this process, or end other programs.",
-                limited_by="the allocator",
-            ) from error
-    except BoardvoiceError as error:
-        if getattr(arguments, "json", False):
-            details = {"code": error.code, "message": error.message, "remedy": error.remedy}
-            sys.stdout.write(json.dumps({"error": details}) + "\n")
-        sys.stderr.write(f"boardvoice: {error}\n")
-        return error.exit_code
+        return int(commands.run(sys.argv[1:] if argv is None else argv))
     except KeyboardInterrupt:
-        sys.stderr.write("boardvoice: interrupted.\n")
+        commands.complain("boardvoice: interrupted.")
         return INTERRUPTED
+    finally:
+        _flush()
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="boardvoice",
-        description="Big open speech models on small boards.",
-        epilog=_EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--version", action="version", version=version("boardvoice"))
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    say.add_parser(commands)
-    export.add_parser(commands)
-    prepare.add_parser(commands)
-    memory.add_parser(commands)
-    return parser
+def _terminate(_number: int, _frame: FrameType | None) -> None:
+    # Raised, so that temporary files go before the process does.
+    raise SystemExit(TERMINATED)
+
+
+def _flush() -> None:
+    """Flush now: at exit, Python would print a traceback about a reader that went away."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except (OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)

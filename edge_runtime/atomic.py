@@ -27,7 +27,11 @@ def fsync_path(path: Path) -> None:
 
 @contextlib.contextmanager
 def atomic_file(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
-    """Open a temporary file beside ``path``; rename it onto ``path`` when the block succeeds."""
+    """Open a temporary file beside ``path``; rename it onto ``path`` when the block succeeds.
+
+    A symlink is followed: what it points to is replaced, not the link.
+    """
+    path = Path(os.path.realpath(path))
     remove_stale(path)
     with _beside(path, "part") as temporary:
         try:

@@ -19,11 +19,12 @@ class BoardvoiceError(Exception):
 
     code: ClassVar[str] = "error"
     exit_code: ClassVar[int] = 1
+    default_remedy: ClassVar[str] = ""
 
     def __init__(self, message: str, *, remedy: str = "") -> None:
         super().__init__(message)
         self.message = message
-        self.remedy = remedy
+        self.remedy = remedy or self.default_remedy
 
     def __str__(self) -> str:
         return f"{self.message} {self.remedy}".strip()
@@ -41,6 +42,7 @@ class TextError(BoardvoiceError):
 
     code = "text"
     exit_code = 3
+    default_remedy = "Give text as UTF-8 with something to pronounce in it."
 
 
 class AudioError(BoardvoiceError):
@@ -48,6 +50,7 @@ class AudioError(BoardvoiceError):
 
     code = "audio"
     exit_code = 4
+    default_remedy = "Give a recording of speech, 50 ms to 60 s long, such as a WAV or FLAC file."
 
 
 class BundleError(BoardvoiceError):
@@ -104,6 +107,7 @@ class OutputError(BoardvoiceError):
 
     code = "output"
     exit_code = 11
+    default_remedy = "Name a file in a folder that exists and can be written."
 
 
 class MemoryBudgetError(BoardvoiceError):

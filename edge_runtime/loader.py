@@ -9,7 +9,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, NoneType
 
 from device_profiles.catalog import ProfileLoadError, load_profile, usable_cpus
 from device_profiles.schema import Profile
@@ -69,8 +69,16 @@ class LoadOptions:
     on_prepare: OnPrepare | None = None
 
     def __post_init__(self) -> None:
-        if self.threads is not None and not 1 <= self.threads <= 1024:
-            raise UsageError(f"threads is {self.threads}.", remedy="It must be 1 to 1024.")
+        threads = self.threads
+        if threads is not None and (
+            isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 1024
+        ):
+            raise UsageError(f"threads is {threads!r}.", remedy="It must be 1 to 1024.")
+        if not isinstance(self.profile, (str, Profile, NoneType)):
+            raise UsageError(
+                f"profile is a {type(self.profile).__name__}.",
+                remedy="Give a name, a file or a Profile.",
+            )
         if self.prepare not in (None, "auto", "never"):
             raise UsageError(
                 f"prepare is {self.prepare!r}.", remedy="It must be 'auto' or 'never'."
@@ -89,6 +97,10 @@ def open_device(bundle_folder: str | Path, options: LoadOptions) -> tuple[Bundle
         ProfileError: Unknown or wrong profile.
         MemoryBudgetError: A limit is overdrawn already.
     """
+    if not isinstance(bundle_folder, (str, Path)) or not str(bundle_folder):
+        raise UsageError(
+            f"bundle is {bundle_folder!r}.", remedy="Give the path of a bundle folder."
+        )
     profile = choose_profile(options.profile)
     guard = MemoryGuard(memory_settings(profile, options))
     threads = options.threads or _threads(profile)

@@ -61,6 +61,8 @@ class SpeechOptions:
             ("max_len", _whole(self.max_len, 1), "a whole number, 1 or more"),
             ("retry_times", _whole(self.retry_times, 1, 20), "a whole number from 1 to 20"),
             ("retry_ratio", _real(self.retry_ratio) and self.retry_ratio > 0, "above 0"),
+            ("retry_badcase", isinstance(self.retry_badcase, bool), "True or False"),
+            ("trim_silence", isinstance(self.trim_silence, bool), "True or False"),
             (
                 "chunk_rows",
                 self.chunk_rows is None or _whole(self.chunk_rows, 16),
@@ -75,7 +77,9 @@ class SpeechOptions:
 
 
 def _whole(value: object, low: int, high: float = math.inf) -> bool:
-    return isinstance(value, Integral) and low <= int(value) <= high
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        return False
+    return low <= int(value) <= high
 
 
 def _real(value: object) -> bool:

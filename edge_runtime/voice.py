@@ -19,7 +19,7 @@ from edge_runtime.audio.load import AudioSource
 from edge_runtime.backends.protocol import Backend
 from edge_runtime.bundle import Manifest
 from edge_runtime.cancel import CancelToken
-from edge_runtime.errors import CancelledError, UsageError
+from edge_runtime.errors import CancelledError, TextError, UsageError
 from edge_runtime.loader import LoadOptions, family_module, open_device
 from edge_runtime.memory.watch import MemoryWatch
 from edge_runtime.noise import Noise, SeededNoise
@@ -31,6 +31,8 @@ from edge_runtime.text.normalize import normalize_text
 FloatArray = npt.NDArray[np.float32]
 MakeNoise = Callable[[int, int], Noise]
 OnProgress = Callable[[Progress], None]
+# How often a waiting run looks whether it was cancelled.
+_WAIT_S = 0.1
 
 
 class SpeechModel(Protocol):
@@ -115,7 +117,9 @@ class Voice:
     ) -> None:
         self._model = model
         self._lock = threading.Lock()
-        self._owner: int | None = None
+        self._owner: threading.Thread | None = None
+        self._running: Iterator[FloatArray] | None = None
+        self._turn = threading.Lock()
         self.manifest = manifest
         self.profile = resources.profile
         self.resources = resources
@@ -232,17 +236,19 @@ class Voice:
         cancel: CancelToken | None = None,
         progress: OnProgress | None = None,
         make_noise: MakeNoise = SeededNoise,
+        retry: bool = False,
         **overrides: object,
     ) -> SpeechStream:
         """Say a text and hand out each patch as soon as it is there.
 
-        The samples are those that `say` returns for the same seed, except that a stream never
-        speaks a bad chunk again. Arguments and errors are those of `say`; audio and text are
-        checked when the first chunk is asked for.
+        The samples are those that `say` returns for the same seed, except that a stream does not
+        speak a bad chunk again: what was handed out cannot be taken back. With ``retry`` it
+        does, and hands out each chunk of the text when it is kept. Arguments and errors are
+        those of `say`; audio is read when the first samples are asked for.
         """
         return self._start(
             text, reference, prompt_audio, prompt_text, _options(options, overrides), cancel,
-            progress, make_noise, retry=False,
+            progress, make_noise, retry=retry,
         )  # fmt: skip
 
     def _start(
@@ -258,6 +264,10 @@ class Voice:
         *,
         retry: bool,
     ) -> SpeechStream:
+        if cancel is not None and not isinstance(cancel, CancelToken):
+            raise UsageError("cancel is no CancelToken.", remedy="Make one with CancelToken().")
+        if progress is not None and not callable(progress):
+            raise UsageError("progress cannot be called.", remedy="Give a function or None.")
         if (prompt_audio is None) != (prompt_text is None):
             raise UsageError(
                 "Prompt audio and prompt text go together, one is missing.",
@@ -266,7 +276,7 @@ class Voice:
         words = normalize_text(text)
         if prompt_text is not None:
             # Both texts are joined as they are, so the spaces where they meet are the caller's.
-            normalize_text(prompt_text)
+            _check_prompt_text(prompt_text)
             words = " " * text[:1].isspace() + words
         request = SpeechRequest(words, reference, prompt_audio, prompt_text)
         metrics = SpeechMetrics(
@@ -285,38 +295,74 @@ class Voice:
             request, options, metrics, token,
             retry=retry, make_noise=make_noise, progress=progress,
         )  # fmt: skip
-        return SpeechStream(self._measured(audio, metrics), metrics)
+        return SpeechStream(self._measured(audio, metrics, token), metrics)
 
     def _measured(
-        self, audio: Iterator[FloatArray], metrics: SpeechMetrics
+        self, audio: Iterator[FloatArray], metrics: SpeechMetrics, cancel: CancelToken
     ) -> Iterator[FloatArray]:
         """Run one at a time, and account for what it cost."""
-        if self._owner == threading.get_ident():
+        if self._owner is threading.current_thread():
             raise UsageError(
                 "This voice is still streaming in this thread.",
                 remedy="Read the stream to its end or close it first.",
             )
-        with self._lock, MemoryWatch() as memory:
-            self._owner = threading.get_ident()
-            metrics.started, cpu = time.perf_counter(), time.process_time()
-            try:
-                for samples in audio:
-                    metrics.mark_first_audio()
-                    metrics.samples += len(samples)
-                    yield samples
-                    # The stream may have been handed to another thread.
-                    self._owner = threading.get_ident()
-            finally:
-                getattr(audio, "close", lambda: None)()
-                self._owner = None
-                metrics.wall_s = time.perf_counter() - metrics.started
-                metrics.cpu_s = time.process_time() - cpu
-                memory.take()
-                metrics.peak_rss_anon_bytes = memory.peak
+        if not self._wait_for_turn(cancel):
+            return
+        try:
+            with MemoryWatch() as memory:
+                self._owner, self._running = threading.current_thread(), audio
+                metrics.started, cpu = time.perf_counter(), time.process_time()
+                try:
+                    for samples in audio:
+                        metrics.mark_first_audio()
+                        metrics.samples += len(samples)
+                        yield samples
+                        # The stream may have been handed to another thread.
+                        self._owner = threading.current_thread()
+                finally:
+                    getattr(audio, "close", lambda: None)()
+                    metrics.wall_s = time.perf_counter() - metrics.started
+                    metrics.cpu_s = time.process_time() - cpu
+                    memory.take()
+                    metrics.peak_rss_anon_bytes = memory.peak
+        finally:
+            self._give_turn(audio)
+
+    def _wait_for_turn(self, cancel: CancelToken) -> bool:
+        """Wait until no other run is under way; False when cancelled meanwhile."""
+        while not self._lock.acquire(timeout=_WAIT_S):
+            if cancel.cancelled:
+                return False
+            owner = self._owner
+            if owner is not None and not owner.is_alive():
+                # Its stream was never read to the end, and nobody is left to do it.
+                abandoned = self._running
+                getattr(abandoned, "close", lambda: None)()
+                self._give_turn(abandoned)
+        return True
+
+    def _give_turn(self, audio: Iterator[FloatArray] | None) -> None:
+        """End the turn of a run, unless that was done for it already."""
+        with self._turn:
+            if audio is None or self._running is not audio:
+                return
+            self._owner, self._running = None, None
+            self._lock.release()
+
+
+def _check_prompt_text(text: str) -> None:
+    try:
+        normalize_text(text)
+    except TextError as error:
+        raise TextError(f"Prompt text: {error.message}", remedy=error.remedy) from error
 
 
 def _options(options: SpeechOptions | None, overrides: dict[str, object]) -> SpeechOptions:
-    base = options or SpeechOptions()
+    base = options if options is not None else SpeechOptions()
+    if not isinstance(base, SpeechOptions):
+        raise UsageError(
+            f"options is a {type(base).__name__}.", remedy="It must be SpeechOptions or None."
+        )
     unknown = sorted(set(overrides) - set(SpeechOptions.__dataclass_fields__))
     if unknown:
         raise UsageError(

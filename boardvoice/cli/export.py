@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
-import json
 import pkgutil
-import sys
 from pathlib import Path
 from typing import Any
 
 import export as families
+from boardvoice.cli.console import complain, print_json
 from boardvoice.cli.progress import export_bar
 from device_profiles.catalog import ProfileLoadError, load_profile
 from edge_runtime.errors import ProfileError
@@ -74,10 +73,8 @@ def _run(arguments: argparse.Namespace) -> int:
             "bytes": size,
             "files": len(manifest.files),
         }
-        sys.stdout.write(json.dumps(outcome) + "\n")
+        print_json(outcome)
     else:
-        sys.stderr.write(
-            f"{out}: {manifest.family} {manifest.name!r}, {manifest.weights}, "
-            f"{size / 1e6:.1f} MB in {len(manifest.files)} files\n"
-        )
+        complain(f"{out}: {manifest.family} {manifest.name!r}, {manifest.weights}, "
+            f"{size / 1e6:.1f} MB in {len(manifest.files)} files")
     return 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from boardvoice.cli.console import print_json
 from boardvoice.cli.device_options import add_device_options, load_voice
 from boardvoice.cli.memory_plot import write_plot
 from edge_runtime.bundle import Bundle
@@ -36,7 +36,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--reference", metavar="AUDIO", help="speak with the voice of this audio")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument(
-        "--plot", metavar="FILE", help="draw memory over time (needs boardvoice[plot])"
+        "--plot", metavar="FILE", help="draw memory over time (needs matplotlib)"
     )
     add_device_options(parser)
     parser.set_defaults(run=_run)
@@ -73,7 +73,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         events = [f"{event.kind}: {event.detail}" for event in voice.resources.guard.events]
         details = {**report.as_dict(), "events": events, "run": speech.metrics.as_dict()}
-        sys.stdout.write(json.dumps(details) + "\n")
+        print_json(details)
     else:
         _show(report)
     return 0

@@ -30,7 +30,7 @@ def write_plot(path: Path, samples: Sequence[MemorySample], events: Iterable[Gua
         figure_module = importlib.import_module("matplotlib.figure")
     except ImportError as error:
         raise DependencyError(
-            "Drawing needs the package matplotlib.", remedy="pip install boardvoice[plot]"
+            "Drawing needs the package matplotlib.", remedy="pip install matplotlib"
         ) from error
     start = samples[0].seconds
     times = [sample.seconds - start for sample in samples]

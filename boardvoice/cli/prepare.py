@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
-import sys
 from typing import Any
 
+from boardvoice.cli.console import complain, print_json
 from boardvoice.cli.progress import prepare_bar
 from device_profiles.catalog import usable_cpus
 from edge_runtime.bundle import Bundle
@@ -68,8 +67,8 @@ def _run(arguments: argparse.Namespace) -> int:
             "runtime": found.info.runtime,
             "costs": {name: cost.model_dump() for name, cost in found.info.costs.items()},
         }
-        sys.stdout.write(json.dumps(outcome) + "\n")
+        print_json(outcome)
     elif not arguments.quiet:
         word = "prepared" if made else "already prepared"
-        sys.stderr.write(f"{found.folder}: {word}, {size / 1e6:.1f} MB\n")
+        complain(f"{found.folder}: {word}, {size / 1e6:.1f} MB")
     return 0

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import fields
 from types import FrameType
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
+from boardvoice.cli.console import complain, print_json
 from boardvoice.cli.device_options import add_device_options, load_voice
 from boardvoice.cli.progress import speech_bar
 from boardvoice.default_bundle import default_bundle
@@ -50,8 +50,8 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--bundle", metavar="BUNDLE", help="folder that 'export' wrote")
     parser.add_argument(
         "-o", "--output", metavar="FILE",
-        help="audio file (.wav, .flac, .ogg, .raw ...), or - for WAV on stdout as it is made; "
-        "out.wav unless --play is given",
+        help="audio file (.wav .flac .ogg .opus .mp3 .raw), or - for WAV on stdout as it is "
+        "made; out.wav unless --play is given",
     )  # fmt: skip
     parser.add_argument("--play", action="store_true", help="play it while it is made")
     parser.add_argument(
@@ -65,7 +65,9 @@ def add_parser(commands: Any) -> None:
 
 def _add_voice(parser: argparse.ArgumentParser) -> None:
     voice = parser.add_argument_group("voice")
-    voice.add_argument("--design", metavar="TEXT", help="describe the voice, as in (TEXT) words")
+    voice.add_argument(
+        "--design", metavar="TEXT", help="describe the voice; goes in parentheses before the words"
+    )
     voice.add_argument("--reference", metavar="AUDIO", help="speak with the voice of this audio")
     voice.add_argument("--prompt-audio", metavar="AUDIO", help="go on from this audio")
     voice.add_argument("--prompt-text", metavar="TEXT", help="what is said in --prompt-audio")
@@ -104,6 +106,10 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    for name in ("bundle", "output", "file", "reference", "prompt_audio"):
+        if getattr(arguments, name) == "":
+            option = name.replace("_", "-")
+            raise UsageError(f"--{option} is empty.", remedy="Name a file or leave it out.")
     text = _text(arguments)
     names = {field.name for field in fields(SpeechOptions)}
     options = SpeechOptions(
@@ -115,24 +121,20 @@ def _run(arguments: argparse.Namespace) -> int:
     voice = load_voice(str(bundle), arguments, shown=shown)
     cancel = CancelToken()
     with _cancelled_by_signals(cancel) as received, speech_bar(shown=shown) as progress:
-        request = {
-            "reference": arguments.reference,
-            "prompt_audio": arguments.prompt_audio,
-            "prompt_text": arguments.prompt_text,
-        }
-        if output is None or output == _STDOUT or arguments.play:
-            stream = voice.stream(
-                text, **request, options=options, cancel=cancel, progress=progress
-            )
-            metrics = _send(stream, output, play=arguments.play, cancel=cancel)
-        else:
-            speech = voice.say(
-                text, **request, options=options, cancel=cancel, progress=progress
-            )
-            metrics = speech.metrics
-            if not cancel.cancelled:
-                write_wav(output, speech.audio, speech.sample_rate)
-    _report(arguments, metrics, output, str(bundle))
+        stream = voice.stream(
+            text,
+            reference=arguments.reference,
+            prompt_audio=arguments.prompt_audio,
+            prompt_text=arguments.prompt_text,
+            options=options,
+            cancel=cancel,
+            progress=progress,
+            # What is heard at once cannot be taken back.
+            retry=output != _STDOUT and not arguments.play,
+        )
+        with stream, contextlib.suppress(CancelledError):
+            _send(stream, output, play=arguments.play, cancel=cancel)
+    _report(arguments, stream.metrics, output, str(bundle))
     return 128 + received[0] if received else 0
 
 
@@ -144,41 +146,43 @@ def _text(arguments: argparse.Namespace) -> str:
     elif arguments.text == _STDOUT:
         text = read_text_file(_STDOUT)
     else:
-        text = arguments.text
-    if arguments.design:
-        if not text.strip():
-            raise TextError("The text is empty.", remedy="Give something to say.")
-        return f"({arguments.design.strip()}){text}"
-    return text
+        text = str(arguments.text)
+    if arguments.design is None:
+        return text
+    design = arguments.design.strip().removeprefix("(").removesuffix(")").strip()
+    if not any(map(str.isalnum, design)):
+        raise TextError("The voice design is empty.", remedy="Describe a voice or leave it out.")
+    if not text.strip():
+        raise TextError("The text is empty.", remedy="Give something to say.")
+    return f"({design}){text}"
 
 
-def _send(
-    stream: SpeechStream, output: str | None, *, play: bool, cancel: CancelToken
-) -> SpeechMetrics:
-    """Play and write each patch as soon as it is there."""
+def _send(stream: SpeechStream, output: str | None, *, play: bool, cancel: CancelToken) -> None:
+    """Play and write the audio piece by piece.
 
-    def played(player: Player | None) -> Iterator[np.ndarray[Any, np.dtype[np.float32]]]:
-        for samples in stream:
-            if player is not None:
-                player.write(samples)
-            yield samples
-
-    with stream, contextlib.ExitStack() as stack:
+    Raises:
+        CancelledError: The run was cancelled; no file was written.
+    """
+    with contextlib.ExitStack() as stack:
         player = stack.enter_context(Player(stream.sample_rate)) if play else None
-        chunks = played(player)
+        pieces = _played(stream, player, cancel)
         if output is None:
-            for _ in chunks:
+            for _ in pieces:
                 pass
-        elif output == _STDOUT:
-            write_wav(output, chunks, stream.sample_rate)
         else:
-            # A cancelled run leaves no file behind, like one that is not streamed.
-            kept = list(chunks)
-            if not cancel.cancelled:
-                write_wav(output, kept, stream.sample_rate)
-        if player is not None and cancel.cancelled:
-            player.abort()
-    return stream.metrics
+            write_wav(output, pieces, stream.sample_rate)
+
+
+def _played(
+    stream: SpeechStream, player: Player | None, cancel: CancelToken
+) -> Iterator[np.ndarray[Any, np.dtype[np.float32]]]:
+    for samples in stream:
+        if player is not None:
+            player.write(samples)
+        yield samples
+    if cancel.cancelled:
+        # Raised inside the writer, so that a cancelled run leaves no file behind.
+        raise CancelledError("The run was cancelled.")
 
 
 @contextlib.contextmanager
@@ -197,10 +201,6 @@ def _cancelled_by_signals(cancel: CancelToken) -> Iterator[list[int]]:
     }
     try:
         yield received
-    except CancelledError:
-        # Cancelled before the first patch: the report says so.
-        if not received:
-            raise
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
@@ -211,20 +211,19 @@ def _report(
 ) -> None:
     streamed = output == _STDOUT
     if arguments.json:
-        target: TextIO = sys.stderr if streamed else sys.stdout
         details = {**metrics.as_dict(), "output": output, "bundle": bundle}
-        target.write(json.dumps(details) + "\n")
+        print_json(details, sys.stderr if streamed else None)
         return
     for warning in metrics.warnings:
-        sys.stderr.write(f"boardvoice: {warning}\n")
+        complain(f"boardvoice: {warning}")
     if arguments.quiet:
         return
     where = "played" if output is None else "stdout" if streamed else output
     if metrics.stop_reason == "cancelled":
         where = "cancelled"
     rtf = f"{metrics.wall_s / metrics.audio_s:.2f}" if metrics.samples else "-"
-    sys.stderr.write(
+    complain(
         f"{where}: {metrics.audio_s:.2f} s at {metrics.sample_rate} Hz, {metrics.patches} patches, "
         f"ended by {metrics.stop_reason}, first audio after {metrics.first_audio_ms:.0f} ms, "
-        f"RTF {rtf}, seed {metrics.seed}\n"
+        f"RTF {rtf}, seed {metrics.seed}"
     )

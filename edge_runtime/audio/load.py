@@ -27,6 +27,8 @@ _RATES = range(1_000, 768_001)
 _MAX_CHANNELS = 64
 _BLOCK_FRAMES = 65_536
 _MAX_PIPED_BYTES = 256 << 20
+_OPEN_ENDED = 0x7FFF_0000
+_EMPTY_WAV = 44
 # Beyond any float recording; integer samples that were never scaled reach it.
 _MAX_PEAK = 100.0
 
@@ -43,8 +45,6 @@ def load_audio(
         sample_rate: Rate wanted, in Hz.
         max_seconds: Longest audio taken. A file is read in blocks and never beyond this, so a
             header's claim costs no memory.
-
-    A WAV file that ends before its header says is read as far as it goes, as officially.
 
     Returns:
         ``[samples]`` float32, C-contiguous; ``ceil(frames * sample_rate / rate)`` of them.
@@ -107,6 +107,22 @@ def _read(source: AudioSource, max_seconds: float) -> tuple[str, Samples, int]:
     return name, *_from_stream(_seekable(source, name), name, max_seconds)
 
 
+def _check_whole(stream: BinaryIO, name: str) -> None:
+    """Refuse a WAV file that ends before its header says; the decoder would not tell."""
+    start = stream.tell()
+    head = stream.read(12)
+    found = stream.seek(0, io.SEEK_END) - start
+    stream.seek(start)
+    if head[:4] != b"RIFF" or head[8:] != b"WAVE":
+        return
+    claimed = int.from_bytes(head[4:8], "little") + 8
+    # A stream's header leaves its length open: 0, or as much as fits.
+    if found < claimed < _OPEN_ENDED and claimed > _EMPTY_WAV:
+        raise AudioError(
+            f"{name} is torn: {found} bytes of {claimed}.", remedy="Copy or record it again."
+        )
+
+
 def _seekable(stream: BinaryIO, name: str) -> BinaryIO:
     """The stream itself, or its data where it is a pipe."""
     seekable = getattr(stream, "seekable", None)
@@ -133,6 +149,7 @@ def _from_path(path: Path, max_seconds: float) -> tuple[Samples, int]:
 
 
 def _from_stream(stream: BinaryIO, name: str, max_seconds: float) -> tuple[Samples, int]:
+    _check_whole(stream, name)
     try:
         with soundfile.SoundFile(stream) as file:
             rate, channels = int(file.samplerate), int(file.channels)

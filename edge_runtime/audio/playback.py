@@ -175,7 +175,7 @@ def _load_sounddevice() -> ModuleType:
         return importlib.import_module("sounddevice")
     except ImportError as error:
         raise DependencyError(
-            "Playing needs the package sounddevice.", remedy="pip install boardvoice[play]"
+            "Playing needs the package sounddevice.", remedy="pip install sounddevice"
         ) from error
     except OSError as error:
         raise DependencyError(

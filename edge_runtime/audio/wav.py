@@ -99,7 +99,7 @@ def _write_file(path: Path, chunks: Iterator[Samples], sample_rate: int, subtype
             try:
                 if extension in compressed_extensions():
                     return write_compressed(stream, extension, chunks, sample_rate, subtype)
-                return _write_plain(stream, extension, chunks, sample_rate, subtype)
+                return _write_plain(stream, path, chunks, sample_rate, subtype)
             except BaseException as error:
                 body_error = error
                 raise
@@ -110,18 +110,19 @@ def _write_file(path: Path, chunks: Iterator[Samples], sample_rate: int, subtype
 
 
 def _write_plain(
-    stream: IO[Any], extension: str, chunks: Iterator[Samples], sample_rate: int, subtype: Subtype
+    stream: IO[Any], path: Path, chunks: Iterator[Samples], sample_rate: int, subtype: Subtype
 ) -> int:
     """Samples as they are, after a header that gets its sizes at the end."""
     samples = 0
-    with _writing("The audio file"):
+    name, extension = str(path), path.suffix.lower()
+    with _writing(name):
         if extension in _WAV:
             stream.write(wav_header(sample_rate, subtype))
     for chunk in chunks:
-        with _writing("The audio file"):
+        with _writing(name):
             stream.write(to_bytes(chunk, subtype))
         samples += len(chunk)
-    with _writing("The audio file"):
+    with _writing(name):
         if extension in _WAV:
             stream.seek(0)
             stream.write(wav_header(sample_rate, subtype, samples))
@@ -144,7 +145,9 @@ def _write_stream(
             stream.flush()
         except BrokenPipeError as error:
             _drop_unwritten(stream)
-            raise OutputError("The reader of standard output went away.") from error
+            raise OutputError(
+                "The reader of standard output went away.", remedy="Read it to its end."
+            ) from error
         except (OSError, ValueError) as error:
             raise _cannot_write("Standard output", error) from error
         samples += len(chunk)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -83,6 +84,10 @@ class Speaker:
             voice = self._encode(request, options, cancel)
         with metrics.timed("text"):
             chunks = self.plan(request.text, voice, options)
+            if _cuts_words(chunks, request.text):
+                metrics.warnings.append(
+                    "Words are cut: a chunk of this few KV rows holds no whole sentence."
+                )
         metrics.planned_chunks = len(chunks)
         solver = self._model.solver(options)
         report = _Reporter(progress, chunks)
@@ -95,7 +100,7 @@ class Speaker:
             if cancel.cancelled:
                 return
             if len(chunks) > 1 and voice.rows == 0:
-                voice = VoicePrompt(reference=np.stack(spoken[:_ANCHOR_PATCHES]))
+                voice = VoicePrompt(reference=np.stack(spoken[: self._anchor_patches(options)]))
 
     def plan(self, text: str, voice: VoicePrompt, options: SpeechOptions) -> list[str]:
         """Cut a text into chunks that fit the row budget; a voice design leads every chunk.
@@ -104,15 +109,14 @@ class Speaker:
             CapacityError: Not even a few words fit beside the audio.
         """
         model = self._model
-        most = model.kv_shape.max_rows
-        budget = min(options.chunk_rows or self._chunk_rows, most)
-        least = model.rows_needed("", voice, options) + _LEAST_ROWS
+        design, words = split_design(text)
+        taken = model.rows_needed(design, voice, options)
+        budget = self._budget(options)
         if options.chunk_rows is None:
-            budget = min(max(budget, least), most)
+            budget = min(max(budget, taken + _LEAST_ROWS), model.kv_shape.max_rows)
         if model.rows_needed(text, voice, options) <= budget:
             return [text]
-        design, words = split_design(text)
-        reserve = 0 if voice.rows else _ANCHOR_PATCHES + 2
+        reserve = 0 if voice.rows else self._anchor_patches(options) + 2
 
         def fits(piece: str) -> bool:
             return model.rows_needed(design + piece, voice, options) + reserve <= budget
@@ -121,10 +125,18 @@ class Speaker:
             return [design + piece for piece in chunk_text(words, fits)]
         except CapacityError as error:
             raise CapacityError(
-                f"No text fits {budget} KV rows: reference, prompt audio, its text and voice "
-                f"design take {least - _LEAST_ROWS + reserve} of them.",
-                remedy="Shorten the reference or prompt audio, or allow more rows per chunk.",
+                f"No text fits {budget} KV rows: voice design, reference, prompt audio and its "
+                f"text take {taken + reserve} of them.",
+                remedy="Shorten those, or allow more rows per chunk.",
             ) from error
+
+    def _budget(self, options: SpeechOptions) -> int:
+        """KV rows that a chunk may need."""
+        return min(options.chunk_rows or self._chunk_rows, self._model.kv_shape.max_rows)
+
+    def _anchor_patches(self, options: SpeechOptions) -> int:
+        """Patches of the first chunk that the others take as their reference."""
+        return min(_ANCHOR_PATCHES, options.max_len, max(self._budget(options) // 4, 1))
 
     def _encode(
         self, request: SpeechRequest, options: SpeechOptions, cancel: CancelToken
@@ -234,6 +246,20 @@ class _Reporter:
         if self._callback is not None:
             patches, limit = len(utterance.patches), utterance.limit
             self._callback(Progress(chunk, self._chunks, patches, limit))
+
+
+def _cuts_words(chunks: list[str], text: str) -> bool:
+    """Whether two chunks meet inside a word of a script that has spaces."""
+    return any(
+        before[-1].isalpha() and after[:1].isalpha() and f"{before[-8:]}{after[:8]}" in text
+        and not _is_ideograph(after[0])
+        for before, after in pairwise(chunks)
+    )  # fmt: skip
+
+
+def _is_ideograph(character: str) -> bool:
+    # Beyond the scripts that put spaces between words, roughly: Thai, Khmer, CJK, kana.
+    return character >= "\u0e00"
 
 
 def _chunk_report(text: str, utterance: Utterance, seed: int, *, attempts: int) -> ChunkReport:

@@ -55,7 +55,7 @@ def _download(hub_id: str) -> Path:
         raise DependencyError(
             f"{hub_id!r} is no folder here, and fetching it from the hub needs huggingface_hub "
             f"({error}).",
-            remedy="Run: pip install boardvoice[hub], or download the checkpoint by hand and "
+            remedy="Run: pip install huggingface_hub, or download the checkpoint by hand and "
             "name its folder.",
         ) from error
     try:

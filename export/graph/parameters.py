@@ -37,9 +37,15 @@ class Parameters:
         """A tensor of exactly this shape, not read yet.
 
         Raises:
-            CheckpointError: Missing, or of another shape.
+            CheckpointError: Missing, of another shape, or no floats.
         """
-        return require(self.source, self.prefix + name, shape)
+        tensor = require(self.source, self.prefix + name, shape)
+        if tensor.dtype not in ("f32", "f16", "bf16"):
+            raise CheckpointError(
+                f"{tensor.file}: tensor {tensor.name!r} has type {tensor.dtype}.",
+                remedy="Weights must be f32, f16 or bf16: use the unquantized checkpoint.",
+            )
+        return tensor
 
     def array(self, name: str, *shape: int) -> FloatArray:
         """A tensor of exactly this shape as f32.

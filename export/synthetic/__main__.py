@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -67,6 +68,11 @@ def _recipe(size: str, variant: str | None) -> Recipe:
     return recipe
 
 
+def _folder(text: str) -> Path:
+    # Absolute: "." has no name to put a temporary folder beside.
+    return Path(os.path.abspath(text))
+
+
 def _parser() -> argparse.ArgumentParser:
     variants = "\n".join(
         f"  {recipe.name:<16} {recipe.covers}"
@@ -80,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--size", choices=("tiny", "full"), required=True)
-    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
+    parser.add_argument("--out", type=_folder, required=True, metavar="FOLDER")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--variant", metavar="NAME", help="config to use, see below")
     parser.add_argument("--dtype", choices=("bf16", "f16", "f32"), default="bf16")

@@ -140,7 +140,7 @@ class VoxCpm2Config(_Frozen):
     encoder_config: EncoderConfig
     dit_config: DitConfig
     audio_vae_config: AudioVaeConfig = AudioVaeConfig()
-    max_length: int = Field(8192, gt=0)
+    max_length: int = Field(8192, gt=0, le=1 << 20)
 
     @model_validator(mode="before")
     @classmethod
@@ -262,7 +262,12 @@ def load_config(folder: Path) -> VoxCpm2Config:
         raise CheckpointError(
             f"{file} holds no JSON object.", remedy="Download the checkpoint again."
         )
-    architecture = str(data.get("architecture", "voxcpm")).lower()
+    if "architecture" not in data:
+        raise UnsupportedError(
+            f"{file} has no key 'architecture': VoxCPM 1 and 1.5 are not supported.",
+            remedy="This exporter takes VoxCPM2 checkpoints (architecture 'voxcpm2').",
+        )
+    architecture = str(data["architecture"]).lower()
     if architecture != "voxcpm2":
         raise UnsupportedError(
             f"{file}: architecture {architecture!r} is not supported.",

@@ -220,9 +220,9 @@ def test_no_device_and_a_refused_start_are_output_errors(sound):
         player.write(ramp(0, 10))
 
 
-def test_a_missing_package_names_the_extra_to_install(monkeypatch):
+def test_a_missing_package_names_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "sounddevice", None)
-    with pytest.raises(DependencyError, match=r"pip install boardvoice\[play\]"):
+    with pytest.raises(DependencyError, match=r"pip install sounddevice"):
         Player(RATE)
 
 

@@ -215,7 +215,7 @@ def test_a_reader_that_goes_away_is_an_output_error_without_noise_at_exit(unbuff
     errors = process.stderr.read().decode()
     process.stderr.close()
     assert process.wait() == OutputError.exit_code
-    assert errors.strip() == "The reader of standard output went away."
+    assert errors.splitlines() == ["The reader of standard output went away. Read it to its end."]
 
 
 def test_a_missing_folder_and_a_folder_of_that_name_are_output_errors(tmp_path):

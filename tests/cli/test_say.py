@@ -126,7 +126,11 @@ def test_clones_from_any_rate_and_channels_and_goes_on_from_a_prompt(run, tmp_pa
         (("--file", "missing.txt"), 3, b"missing.txt"),
         (("Hi.", "--reference", "missing.wav"), 4, b"missing.wav"),
         (("Hi.", "--bundle", "nowhere"), 5, b"nowhere"),
-        (("word " * 40, "--chunk-rows", "16"), 7, b"16 KV rows"),
+        (("Hi.", "--design", "deep " * 30, "--chunk-rows", "16"), 7, b"16 KV rows"),
+        (("Hi.", "--design", "..."), 3, b"voice design"),
+        (("Hi.", "--bundle", ""), 2, b"--bundle"),
+        (("Hi.", "--max-l", "3"), 2, b"--max-l"),
+        (("Hi.", "--seed", "x"), 2, b"--seed"),
         (("Hi.", "--profile", "toaster"), 9, b"generic-x86-64"),
         (("Hi.", "-o", "missing/out.wav"), 11, b""),
         (("Hi.", "-o", "out.xyz"), 11, b".wav"),
@@ -221,3 +225,105 @@ def test_an_unwritable_cache_is_said_with_a_remedy(run, tmp_path):
     assert done.returncode == 5
     assert b"XDG_CACHE_HOME" in done.stderr
     assert b"Traceback" not in done.stderr
+
+
+def signalled(
+    cache: Path, folder: Path, number: int, *arguments: str, after: float
+) -> tuple[int, bytes, bytes]:
+    process = subprocess.Popen(
+        [*COMMAND, "say", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=folder,
+        env={**os.environ, "XDG_CACHE_HOME": str(cache)},
+    )
+    time.sleep(after)
+    process.send_signal(number)
+    out, errors = process.communicate(timeout=60)
+    return process.returncode, out, errors
+
+
+@pytest.mark.parametrize("after", [0.05, 0.3, 1.0, 2.0])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_before_the_first_patch_ends_the_process_without_noise(
+    cache, tmp_path, number, after
+):
+    (tmp_path / "long.txt").write_text("x" * 900_000)
+    common = ("--file", "long.txt", "-o", "out.wav")
+    code, _, errors = signalled(cache, tmp_path, number, *common, after=after)
+    # Before Python runs any of our code the signal itself ends the process.
+    assert code in (128 + number, -number)
+    assert b"Traceback" not in errors or code == -number
+    assert not (tmp_path / "out.wav").exists()
+
+
+def test_a_closed_standard_error_is_no_failure(cache, tmp_path):
+    for target in ("2>&-", "2>/dev/full"):
+        command = f"{sys.executable} -m boardvoice say Hi. --max-len 2 -o out.wav {target}"
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd=tmp_path,
+            env={**os.environ, "XDG_CACHE_HOME": str(cache)},
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0
+        assert (tmp_path / "out.wav").exists()
+
+
+@pytest.mark.parametrize("target", [">/dev/full", ">&-"])
+def test_json_that_nobody_can_read_is_an_output_error(cache, tmp_path, target):
+    command = f"{sys.executable} -m boardvoice say Hi. --max-len 2 -o out.wav --json {target}"
+    done = subprocess.run(
+        ["bash", "-c", command],
+        capture_output=True,
+        cwd=tmp_path,
+        env={**os.environ, "XDG_CACHE_HOME": str(cache)},
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 11
+    assert b"Traceback" not in done.stderr
+
+
+def test_wrong_options_are_json_too(run):
+    done = run("say", "Hi.", "--json", "--seed", "x")
+    assert json.loads(done.stdout)["error"]["code"] == "usage"
+    assert done.returncode == 2
+
+
+def test_a_damaged_default_voice_is_made_again(tmp_path):
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    command = [*COMMAND, "say", "Hi.", "--max-len", "2", "-o", str(tmp_path / "out.wav"), "-q"]
+
+    def speak() -> int:
+        return subprocess.run(command, env=environment, timeout=60, check=False).returncode
+
+    assert speak() == 0
+    (bundle,) = (tmp_path / "boardvoice").iterdir()
+    (bundle / "manifest.json").unlink()
+    assert speak() == 0
+    (bundle / "embedding.bin").write_bytes(b"")
+    assert speak() == 0
+    assert [path.name for path in (tmp_path / "boardvoice").iterdir()] == [bundle.name]
+
+
+def test_two_processes_that_make_the_default_voice_at_once_both_speak(tmp_path):
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    processes = [
+        subprocess.Popen(
+            [*COMMAND, "say", "Hi.", "--max-len", "2", "-o", str(tmp_path / f"{index}.wav"), "-q"],
+            env=environment,
+        )
+        for index in range(2)
+    ]
+    assert [process.wait(timeout=60) for process in processes] == [0, 0]
+    assert len(list((tmp_path / "boardvoice").iterdir())) == 1
+
+
+def test_a_link_is_followed_when_a_file_is_written(run, tmp_path):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link.wav").symlink_to("there/real.wav")
+    run("say", "Hi.", "--max-len", "2", "-o", "link.wav")
+    assert (tmp_path / "link.wav").is_symlink()
+    assert soundfile.info(tmp_path / "there/real.wav").frames

@@ -1,0 +1,70 @@
+"""Finds the subcommand, runs it, and turns typed errors into messages and exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any, NoReturn
+
+from boardvoice.cli import export, memory, prepare, say
+from boardvoice.cli.console import complain, print_json
+from edge_runtime.errors import BoardvoiceError, OutputError, UsageError
+from edge_runtime.memory import malloc
+
+__all__ = ["complain", "run"]
+
+# Blocks of this size and more go back to the kernel when they are freed; see docs/decisions.md.
+_MMAP_THRESHOLD = 128 * 1024
+
+_EXIT_CODES = """\
+exit codes:
+  0 done              6 checkpoint         12 memory
+  1 unexpected        7 capacity           13 prepare
+  2 usage             8 dependency        130 interrupted (Ctrl-C)
+  3 text              9 profile           143 terminated
+  4 audio            10 back end
+  5 bundle           11 output
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reports a wrong command line like every other error, and takes no abbreviations."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{"allow_abbrev": False, **kwargs})
+
+    def error(self, message: str) -> NoReturn:
+        complain(self.format_usage().rstrip())
+        raise UsageError(f"{self.prog}: {message}.", remedy="See --help.")
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run one command line and return its exit code."""
+    malloc.fix_thresholds(_MMAP_THRESHOLD)
+    malloc.limit_arenas(2)
+    try:
+        arguments = _parser().parse_args(argv)
+        return int(arguments.run(arguments))
+    except BoardvoiceError as error:
+        if "--json" in argv:
+            details = {"code": error.code, "message": error.message, "remedy": error.remedy}
+            with contextlib.suppress(OutputError):
+                print_json({"error": details})
+        complain(f"boardvoice: {error}")
+        return error.exit_code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="boardvoice",
+        description="Big open speech models on small boards.",
+        epilog=_EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=version("boardvoice"))
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for module in (say, export, prepare, memory):
+        module.add_parser(commands)
+    return parser
