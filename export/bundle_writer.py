@@ -6,9 +6,9 @@ import contextlib
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,14 @@ from export.weights.plan import WeightPlan
 from export.weights.weight_file import WeightFile
 
 GRAPHS = "graphs"
+
+
+class SaveGraph(Protocol):
+    """Saves a graph of the bundle."""
+
+    def __call__(self, model: onnx.ModelProto, variant: str = "") -> str:
+        """Save it and return its path in the bundle."""
+        ...
 
 
 class BundleWriter:
@@ -48,19 +56,21 @@ class BundleWriter:
         return self._plan
 
     @contextlib.contextmanager
-    def graph(self, name: str) -> Iterator[tuple[GraphBuilder, Callable[[onnx.ModelProto], str]]]:
+    def graph(self, name: str) -> Iterator[tuple[GraphBuilder, SaveGraph]]:
         """Open a graph with a weight file beside it.
 
         Yields:
-            The builder, and a function that saves the model and returns its path in the bundle.
+            The builder, and a function that saves the model, or a variant of it over the same
+            weights (``NAME.VARIANT.onnx``), and returns its path in the bundle.
         """
         folder = self._folder / GRAPHS
         folder.mkdir(exist_ok=True)
         weights_path = folder / f"{name}.weights"
 
-        def save(model: onnx.ModelProto) -> str:
+        def save(model: onnx.ModelProto, variant: str = "") -> str:
             data = model.SerializeToString()
-            return self.add_bytes(f"{GRAPHS}/{name}.onnx", data)
+            stem = f"{name}.{variant}" if variant else name
+            return self.add_bytes(f"{GRAPHS}/{stem}.onnx", data)
 
         self._progress.file(f"{GRAPHS}/{weights_path.name}")
         with WeightFile(weights_path) as file:

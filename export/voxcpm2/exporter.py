@@ -23,6 +23,7 @@ from edge_runtime.voxcpm2.spec import (
 )
 from export.bundle_writer import BundleWriter, bundle_writer
 from export.checkpoint.folder import open_audio_vae, open_model
+from export.graph.f16_cache import with_f16_cache
 from export.graph.heads import HeadLayout
 from export.graph.parameters import Parameters
 from export.progress import ExportProgress, OnProgress
@@ -105,7 +106,11 @@ def _write(
         ("flow_condition", build_flow_condition),
     ):
         with writer.graph(name) as (graph, save):
-            graphs[name] = save(build(graph, model, config))
+            proto = build(graph, model, config)
+            graphs[name] = save(proto)
+            if name == "lm":
+                # Costs a graph file, no weights; the profile chooses (kv.dtype).
+                save(with_f16_cache(proto), "kv_f16")
     states = {}
     for name, build_half in (
         ("vae_encoder", build_vae_encoder),
