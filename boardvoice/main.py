@@ -39,7 +39,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             ) from error
     except BoardvoiceError as error:
         if getattr(arguments, "json", False):
-            details = {"code": error.code, "message": error.message, "remedy": error.remedy}
+            details: dict[str, object] = {
+                "code": error.code, "message": error.message, "remedy": error.remedy
+            }  # fmt: skip
+            if isinstance(error, MemoryBudgetError):
+                details |= {
+                    "needed_bytes": error.needed,
+                    "available_bytes": error.available,
+                    "limited_by": error.limited_by,
+                }
             sys.stdout.write(json.dumps({"error": details}) + "\n")
         sys.stderr.write(f"boardvoice: {error}\n")
         return error.exit_code

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,14 @@ from export.voxcpm2.exporter import export_voxcpm2
 from export.weights.plan import PlanName
 
 MakeBundle = Callable[..., Path]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def state_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What tests prepare stays out of the user's state folder; their processes inherit this."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BOARDVOICE_STATE", str(tmp_path_factory.mktemp("state")))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -157,9 +157,9 @@ class MemoryGuard:
 
 def _refusal(needed: int, purpose: str, limit: Limit) -> MemoryBudgetError:
     spare = max(limit.available - MARGIN_BYTES, 0)
+    wants = f"needs {_mib(needed)} MiB more memory" if needed else "cannot go on"
     return MemoryBudgetError(
-        f"{purpose} needs {_mib(needed)} MiB more memory; {limit.name} "
-        f"({_mib(limit.limit)} MiB) leaves {_mib(spare)} MiB.",
+        f"{purpose} {wants}; {limit.name} ({_mib(limit.limit)} MiB) leaves {_mib(spare)} MiB.",
         remedy="Raise the limit, end other programs, run 'boardvoice prepare', "
         "or use a smaller bundle, shorter text or shorter reference.",
         needed=needed,
