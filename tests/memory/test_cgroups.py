@@ -83,6 +83,9 @@ def test_a_root_whose_name_merely_begins_alike_is_another_cgroup(tree: FakeTree)
 def test_a_path_outside_the_namespace_falls_back_to_the_mount(tree: FakeTree, path: str) -> None:
     on_v2(tree, path)
     tree.v2(V2, 700, 100)
+    # What lies above the mount is none of its cgroups.
+    tree.v2("sys/fs", 5, 1)
+    tree.v2("sys", 5, 1)
     assert available(tree) == [600]
 
 

@@ -202,6 +202,24 @@ def test_an_allocator_that_has_nothing_is_a_memory_error_of_ours(
     assert pool.live_bytes == 0
 
 
+def test_all_that_a_first_run_takes_is_asked_for_at_once_and_later_only_what_is_new(
+    f32_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    voice = Voice.load(f32_bundle, backend=WatchedBackend(never), profile=profile(pool_mib=0))
+    asked = []
+    monkeypatch.setattr(
+        voice.resources.guard, "reserve", lambda needed, purpose: asked.append((needed, purpose))
+    )
+    kv = voice.say("hello", seed=1, max_len=1, steps=2).metrics.kv_bytes
+    # Nothing is measured, so each of the four graphs of a run counts 16 MiB; then the KV itself.
+    looks = [(0, "Reading the prefix")]
+    assert [needed for needed, _ in asked] == [4 * 16 * MIB + kv, kv, 0]
+    assert asked[0][1] == "Running lm, patch_encoder, flow, vae_decoder for the first time"
+    asked.clear()
+    voice.say("hello", seed=1, max_len=1, steps=2)
+    assert asked == [(kv, "A KV cache of 256 rows"), *looks]
+
+
 @pytest.mark.parametrize("weights", ["f32", "int8", "int4"])
 def test_poisoned_pool_growth_and_any_bucket_give_the_same_samples(
     weights: str, make_bundle

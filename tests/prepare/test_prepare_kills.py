@@ -63,6 +63,20 @@ print(json.dumps([len(made), bool(voice.resources.costs),
 """
 
 
+# Starts a worker that waits for ever, says its number, and kills itself.
+LEAVES_A_WORKER = """
+import os, signal, subprocess, sys
+code = (
+    "import time; from edge_runtime.prepare import worker; "
+    "worker.json.load = lambda _: (print('ready', flush=True), time.sleep(600)); worker.main()"
+)
+worker = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+assert worker.stdout.readline() == b"ready\\n"
+print(worker.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
 def child(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", CHILD, *map(str, arguments)],
@@ -76,6 +90,25 @@ def gone(pid: int) -> bool:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
+
+
+def ends(pid: int) -> bool:
+    for _ in range(200):
+        if gone(pid):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks Linux's kernel")
+def test_a_worker_ends_with_its_parent_even_while_it_packs() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LEAVES_A_WORKER],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=False, stdout=subprocess.PIPE, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == -signal.SIGKILL
+    assert ends(int(done.stdout))
 
 
 @pytest.mark.parametrize(
@@ -93,12 +126,7 @@ def test_a_killed_process_leaves_nothing_half_prepared_and_the_next_one_works(
     assert not (state / "prepared" / key.folder_name).exists()
     assert find_prepared(opened, key, state) is None
     # The worker goes with it: the next preparation does not run beside a forgotten one.
-    for pid in map(int, notes.read_text().split()):
-        for _ in range(200):
-            if gone(pid):
-                break
-            time.sleep(0.05)
-        assert gone(pid)
+    assert all(ends(int(pid)) for pid in notes.read_text().split())
     assert Voice.load(f32_bundle, threads=1, prepare="auto").resources.costs
     left = sorted(os.listdir(state / "prepared"))
     assert left == sorted([f".{key.bundle_prefix}.lock", key.folder_name])
