@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from edge_runtime.memory import guard
 from edge_runtime.voice import Voice
 from export.synthetic import RECIPES, make_checkpoint
 from export.voxcpm2.exporter import export_voxcpm2
 from export.weights.plan import PlanName
 
 MakeBundle = Callable[..., Path]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def state_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What tests prepare stays out of the user's state folder; their processes inherit this."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BOARDVOICE_STATE", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def no_pressure_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other programs on this machine that wait for memory do not change what is kept here."""
+    real = guard.memory_stall_percent
+    monkeypatch.setattr(
+        guard, "memory_stall_percent", lambda root: None if root == Path("/") else real(root)
+    )
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from boardvoice.cli import export, memory, prepare, say
 from boardvoice.cli.console import complain, print_json
-from edge_runtime.errors import BoardvoiceError, OutputError, UsageError
+from edge_runtime.errors import BoardvoiceError, MemoryBudgetError, OutputError, UsageError
 from edge_runtime.memory import malloc
 
 __all__ = ["complain", "run"]
@@ -45,15 +45,39 @@ def run(argv: Sequence[str]) -> int:
     malloc.fix_thresholds(_MMAP_THRESHOLD)
     malloc.limit_arenas(2)
     try:
-        arguments = _parser().parse_args(argv)
-        return int(arguments.run(arguments))
+        return _dispatch(argv)
     except BoardvoiceError as error:
         if "--json" in argv:
-            details = {"code": error.code, "message": error.message, "remedy": error.remedy}
             with contextlib.suppress(OutputError):
-                print_json({"error": details})
+                print_json({"error": _details(error)})
         complain(f"boardvoice: {error}")
         return error.exit_code
+
+
+def _dispatch(argv: Sequence[str]) -> int:
+    arguments = _parser().parse_args(argv)
+    try:
+        return int(arguments.run(arguments))
+    except MemoryError as error:
+        # Below RLIMIT_AS and the like, any allocation may fail.
+        raise MemoryBudgetError(
+            "An allocation failed: there is no memory left for this process.",
+            remedy="Raise the limit of this process, or end other programs.",
+            limited_by="the allocator",
+        ) from error
+
+
+def _details(error: BoardvoiceError) -> dict[str, object]:
+    details: dict[str, object] = {
+        "code": error.code, "message": error.message, "remedy": error.remedy
+    }  # fmt: skip
+    if isinstance(error, MemoryBudgetError):
+        details |= {
+            "needed_bytes": error.needed,
+            "available_bytes": error.available,
+            "limited_by": error.limited_by,
+        }
+    return details
 
 
 def _parser() -> argparse.ArgumentParser:

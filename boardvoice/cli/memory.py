@@ -12,7 +12,7 @@ from rich.table import Table
 
 from boardvoice.cli.console import print_json
 from boardvoice.cli.device_options import add_device_options, load_voice
-from boardvoice.cli.memory_plot import write_plot
+from boardvoice.cli.memory_plot import require_plotting, write_plot
 from edge_runtime.bundle import Bundle
 from edge_runtime.memory.limits import ProcessMemory, current_limits
 from edge_runtime.memory.report import MemoryReport, MemoryRow, memory_report
@@ -43,6 +43,9 @@ def add_parser(commands: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    if arguments.plot:
+        # Before the run, and before the baseline: the library takes memory as well.
+        require_plotting()
     baseline = ProcessMemory.read().anonymous
     holder: list[Voice] = []
 

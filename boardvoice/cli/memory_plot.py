@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from edge_runtime.atomic import atomic_file
 from edge_runtime.errors import DependencyError, OutputError
@@ -12,6 +13,20 @@ from edge_runtime.memory.guard import GuardEvent
 from edge_runtime.memory.watch import MemorySample
 
 _MIB = 1 << 20
+
+
+def require_plotting() -> Any:
+    """matplotlib's figures, imported only when a picture is asked for.
+
+    Raises:
+        DependencyError: matplotlib is not installed.
+    """
+    try:
+        return importlib.import_module("matplotlib.figure")
+    except ImportError as error:
+        raise DependencyError(
+            "Drawing needs the package matplotlib.", remedy="pip install matplotlib"
+        ) from error
 
 
 def write_plot(path: Path, samples: Sequence[MemorySample], events: Iterable[GuardEvent]) -> None:
@@ -26,12 +41,7 @@ def write_plot(path: Path, samples: Sequence[MemorySample], events: Iterable[Gua
         DependencyError: matplotlib is not installed.
         OutputError: The picture cannot be written.
     """
-    try:
-        figure_module = importlib.import_module("matplotlib.figure")
-    except ImportError as error:
-        raise DependencyError(
-            "Drawing needs the package matplotlib.", remedy="pip install matplotlib"
-        ) from error
+    figure_module = require_plotting()
     start = samples[0].seconds
     times = [sample.seconds - start for sample in samples]
     figure = figure_module.Figure(figsize=(9, 5), layout="constrained")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -24,6 +25,8 @@ _EVENTS = 256
 
 # Beyond this share of time lost to waiting for memory, what is not needed is given back.
 _STALL_PERCENT = 20.0
+# The share is an average over so long: what a step has brought shows no earlier.
+_STALL_SECONDS = 10.0
 
 EventKind = Literal["made room", "refused", "pressure"]
 
@@ -71,6 +74,7 @@ class MemoryGuard:
         self.settings = settings or MemorySettings()
         self._root = root
         self._steps: list[LadderStep] = []
+        self._stall_answered = -math.inf
         self._lock = threading.RLock()
         self.events: deque[GuardEvent] = deque(maxlen=_EVENTS)
 
@@ -138,8 +142,12 @@ class MemoryGuard:
         own, soft = ProcessMemory.read(self._root).anonymous, self.settings.soft_bytes
         if soft is not None and own > soft:
             return f"{own // _MIB} MiB is over the soft limit of {soft // _MIB} MiB"
+        now = time.monotonic()
+        if now - self._stall_answered < _STALL_SECONDS:
+            return None
         stalled = memory_stall_percent(self._root)
         if stalled is not None and stalled > _STALL_PERCENT:
+            self._stall_answered = now
             return f"tasks waited for memory {stalled:.0f} % of the last 10 s"
         return None
 
@@ -157,9 +165,9 @@ class MemoryGuard:
 
 def _refusal(needed: int, purpose: str, limit: Limit) -> MemoryBudgetError:
     spare = max(limit.available - MARGIN_BYTES, 0)
+    wants = f"needs {_mib(needed)} MiB more memory" if needed else "cannot go on"
     return MemoryBudgetError(
-        f"{purpose} needs {_mib(needed)} MiB more memory; {limit.name} "
-        f"({_mib(limit.limit)} MiB) leaves {_mib(spare)} MiB.",
+        f"{purpose} {wants}; {limit.name} ({_mib(limit.limit)} MiB) leaves {_mib(spare)} MiB.",
         remedy="Raise the limit, end other programs, run 'boardvoice prepare', "
         "or use a smaller bundle, shorter text or shorter reference.",
         needed=needed,

@@ -112,8 +112,7 @@ def find_prepared(bundle: Bundle, key: PreparationKey, state: Path) -> PreparedB
     """The prepared files for a bundle, if they are there, whole and untouched."""
     folder = state / FOLDER / key.folder_name
     try:
-        text = (folder / INFO).read_text(encoding="utf-8")
-        info = PreparedInfo.model_validate_json(text)
+        info = PreparedInfo.model_validate_json((folder / INFO).read_bytes())
     except (OSError, ValidationError):
         return None
     if (info.bundle, info.cpu, info.runtime, info.layout) != (

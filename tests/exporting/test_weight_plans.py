@@ -12,6 +12,7 @@ from edge_runtime.backends.ort import OrtBackend
 from edge_runtime.bundle import Bundle
 from edge_runtime.cancel import CancelToken
 from edge_runtime.noise import SeededNoise
+from edge_runtime.resources import Resources
 from edge_runtime.speech import SpeechMetrics, SpeechOptions
 from edge_runtime.voice import Voice
 from edge_runtime.voxcpm2.model import VoxCpm2Model
@@ -29,7 +30,8 @@ FLOORS = {"f16": 50.0, "int8": 25.0, "int4": 12.0}
 
 def latents(bundle: Path, patches: int = 4) -> np.ndarray:
     model = VoxCpm2Model(
-        Bundle.open(bundle), OrtBackend(threads=1, spinning=False), load_profile("generic-x86-64")
+        Bundle.open(bundle),
+        Resources(OrtBackend(threads=1, spinning=False), load_profile("generic-x86-64")),
     )
     options, found = SpeechOptions(max_len=patches), []
     for seed, text in enumerate(TEXTS):

@@ -22,6 +22,7 @@ from boardvoice import Voice
 from device_profiles.schema import KvSection, Profile
 from edge_runtime.backends.ort import OrtBackend
 from edge_runtime.cancel import CancelToken
+from edge_runtime.kv_cache import KVCache
 from edge_runtime.speech import Speech, SpeechMetrics, SpeechOptions
 from edge_runtime.voxcpm2 import model as model_module
 from edge_runtime.voxcpm2.lm import LanguageModel
@@ -51,10 +52,13 @@ class OurVoice:
         self._blocks = len(RECIPES[recipe].config().audio_vae_config.decoder_rates)
         self.voice = self.load()
 
-    def load(self, bucket_rows: int = 256) -> Voice:
-        """Load the bundle with KV buckets of this size."""
+    def load(self, bucket_rows: int = 256, piece_rows: int | None = None) -> Voice:
+        """Load the bundle with KV buckets, and pieces of the prefix, of these sizes."""
         profile = Profile(name="parity", title="", kv=KvSection(bucket_rows=bucket_rows))
-        return Voice.load(self.bundle, profile=profile, backend=_BACKEND)
+        voice = Voice.load(self.bundle, profile=profile, backend=_BACKEND)
+        if piece_rows is not None:
+            self._model(voice)._piece_rows = piece_rows
+        return voice
 
     def encode(self, path: Path, padding: str) -> FloatArray:
         """Patches [N, P, D] of a clip."""
@@ -120,8 +124,8 @@ class OurVoice:
         """Latents [N, P, D], and the stop logits [N, 2] that each patch was judged by."""
         made: list[LanguageModel] = []
 
-        def remember(*arguments: object) -> LanguageModel:
-            made.append(LanguageModel(*arguments))
+        def remember(*arguments: object, **options: object) -> LanguageModel:
+            made.append(LanguageModel(*arguments, **options))
             return made[-1]
 
         speech_options = _speech_options(options)
@@ -144,13 +148,18 @@ class OurVoice:
         """Values inside ``lm.onnx`` for the whole prefix at once."""
         tapped, names = self._tapped_lm()
         model = self._model()
-        rows = len(prefix.rows)
-        lm = LanguageModel(_BACKEND.load(tapped), model.spec, model.kv_shape, rows)
+        parts = [(prefix.rows, prefix.is_audio)]
+        if prefix.reference is not None:
+            parts.insert(0, model.prefixes.reference_rows(prefix.reference))
+        inputs, is_audio = (np.concatenate(part) for part in zip(*parts, strict=True))
+        rows = prefix.total_rows
+        cache = KVCache(model.kv_shape, rows)
+        lm = LanguageModel(_BACKEND.load(tapped), model.spec, cache)
         hidden = np.empty((1, rows, model.spec.hidden), np.float32)
         residual = np.empty((1, 1, model.spec.hidden), np.float32)
         binding = lm._bind(
-            np.ascontiguousarray(prefix.rows[None]),
-            np.ascontiguousarray(prefix.is_audio[None, :, None]),
+            np.ascontiguousarray(inputs[None]),
+            np.ascontiguousarray(is_audio[None, :, None]),
         )
         for name, array in zip(names, (hidden, residual), strict=True):
             binding.output(name, array)

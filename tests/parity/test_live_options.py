@@ -118,7 +118,8 @@ def test_prefill_in_pieces_over_a_growing_cache_gives_the_official_values(
 ) -> None:
     mode, options = MODES["reference-continuation"], Options()
     seed, theirs = officials("tiny").settled(mode, options)
-    run = ours("tiny").run(mode, options, seed, voice=ours("tiny").load(bucket_rows=16))
+    voice = ours("tiny").load(bucket_rows=16, piece_rows=16)
+    run = ours("tiny").run(mode, options, seed, voice=voice)
     assert len(theirs.hidden) > 2 * 16
     assert max(errors(run, theirs).values()) <= TOLERANCE
 

@@ -121,6 +121,8 @@ def test_a_changed_manifest_does_not_match_its_hash(bundle: Path, change) -> Non
     edit(bundle, change, rehash=False)
     with pytest.raises(BundleError, match=rf"{MANIFEST} does not match its own SHA-256"):
         Bundle.open(bundle)
+    with pytest.raises(BundleError, match=rf"{MANIFEST} does not match its own SHA-256"):
+        Voice.load(bundle, threads=1)
 
 
 @pytest.mark.parametrize(

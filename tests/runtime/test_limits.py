@@ -16,6 +16,7 @@ from edge_runtime.bundle import Bundle
 from edge_runtime.cancel import CancelToken
 from edge_runtime.errors import CapacityError
 from edge_runtime.noise import SeededNoise
+from edge_runtime.resources import Resources
 from edge_runtime.speech import SpeechMetrics, SpeechOptions
 from edge_runtime.voice import Voice
 from edge_runtime.voxcpm2.decode import PatchLimit
@@ -43,7 +44,8 @@ def small_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def small_model(small_bundle: Path) -> VoxCpm2Model:
     return VoxCpm2Model(
-        Bundle.open(small_bundle), WatchedBackend(never), load_profile("generic-x86-64")
+        Bundle.open(small_bundle),
+        Resources(WatchedBackend(never), load_profile("generic-x86-64")),
     )
 
 
@@ -149,7 +151,7 @@ def test_the_model_ends_where_positions_do(small_bundle: Path) -> None:
 
 def test_the_profile_may_lower_the_rows(f32_bundle: Path) -> None:
     profile = load_profile("generic-x86-64").model_copy(update={"kv": KvSection(max_rows=48)})
-    model = VoxCpm2Model(Bundle.open(f32_bundle), WatchedBackend(never), profile)
+    model = VoxCpm2Model(Bundle.open(f32_bundle), Resources(WatchedBackend(never), profile))
     utterance = speak(model, "a b c d e f g h i j k l m", SpeechOptions(steps=2))
     assert utterance.prefix_rows + len(utterance.patches) - 1 == 48
 
@@ -168,7 +170,9 @@ def test_patches_never_exceed_any_limit(
     stop_after: int | None, cfg: float,
 ) -> None:  # fmt: skip
     backend = WatchedBackend(lambda runs: stop_after is not None and runs >= stop_after)
-    model = VoxCpm2Model(Bundle.open(small_bundle), backend, load_profile("generic-x86-64"))
+    model = VoxCpm2Model(
+        Bundle.open(small_bundle), Resources(backend, load_profile("generic-x86-64"))
+    )
     options = SpeechOptions(
         retry_ratio=ratio, max_len=max_len, min_len=min_len, steps=2, cfg=cfg
     )

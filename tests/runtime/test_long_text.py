@@ -14,6 +14,7 @@ from device_profiles.catalog import load_profile
 from edge_runtime.bundle import Bundle
 from edge_runtime.errors import CapacityError
 from edge_runtime.noise import SeededNoise
+from edge_runtime.resources import Resources
 from edge_runtime.speech import SpeechOptions
 from edge_runtime.voice import Voice
 from edge_runtime.voxcpm2.model import VoxCpm2Model
@@ -30,7 +31,8 @@ ANCHOR = 48
 @pytest.fixture(scope="module")
 def speaker(f32_bundle: Path) -> Speaker:
     return Speaker(
-        Bundle.open(f32_bundle), WatchedBackend(never), load_profile("generic-x86-64")
+        Bundle.open(f32_bundle),
+        Resources(WatchedBackend(never), load_profile("generic-x86-64")),
     )
 
 
@@ -160,7 +162,7 @@ def test_without_a_row_option_the_profile_decides(f32_bundle: Path) -> None:
         profile = base.model_copy(
             update={"text": base.text.model_copy(update={"chunk_rows": rows})}
         )
-        speaker = Speaker(Bundle.open(f32_bundle), WatchedBackend(never), profile)
+        speaker = Speaker(Bundle.open(f32_bundle), Resources(WatchedBackend(never), profile))
         chunks = speaker.plan(SENTENCES, VoicePrompt(), SpeechOptions(retry_ratio=2.0))
         assert len(chunks) > 1
         needed = [
