@@ -2,8 +2,8 @@
 
     python benchmarks/full_size.py --work /tmp/boardvoice-full [--weights int8] [--patches 20]
 
-Makes the seeded checkpoint (5 GB) under --work unless it is there, a bundle and prepared files. Each step runs
-in a process of its own, so that one step's memory does not show in the next one's.
+Makes the seeded checkpoint (5 GB) under --work unless it is there, a bundle and prepared files.
+Each step runs in a process of its own, so that its memory does not show in the next one's.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from edge_runtime.memory import malloc
 from edge_runtime.memory.limits import ProcessMemory
 
 _MIB = 1 << 20
-_WORDS = "counter ticket number please turn left battery low good morning window seven".split()
+_WORDS = ("counter", "ticket", "number", "please", "left", "battery", "good", "morning", "seven")
 
 
 def main() -> None:
