@@ -114,6 +114,33 @@ class Bundle:
             )
         return self.folder / name
 
+    def graphs(self, kv_dtype: str = "f32") -> dict[str, str]:
+        """Graph files that a device runs, by graph name.
+
+        ``NAME.kv_DTYPE.onnx`` is NAME over a KV cache of that type, with the weights of NAME.
+
+        Args:
+            kv_dtype: Storage of keys and values.
+
+        Raises:
+            BundleError: The bundle has no graph for that type.
+        """
+        files = {
+            PurePosixPath(name).name.removesuffix(".onnx"): name
+            for name in self.manifest.files
+            if name.endswith(".onnx")
+        }
+        suffix = f".kv_{kv_dtype}"
+        variants = {
+            graph_name(file): file for stem, file in files.items() if stem.endswith(suffix)
+        }
+        if kv_dtype != "f32" and not variants:
+            raise BundleError(
+                f"{self.folder} has no graph for a KV cache in {kv_dtype}.",
+                remedy="Export the bundle again, or set kv.dtype to f32 in the profile.",
+            )
+        return {stem: file for stem, file in files.items() if "." not in stem} | variants
+
     def _check_sizes(self) -> None:
         for name, entry in self.manifest.files.items():
             path = self.folder / name
@@ -147,6 +174,11 @@ class Bundle:
             for name, digest in zip(largest_first, digests, strict=True):
                 if digest != files[name].sha256:
                     raise _damaged(self.folder / name, "does not match its SHA-256")
+
+
+def graph_name(file: str) -> str:
+    """Name of the graph in a file: what stands before the first dot."""
+    return PurePosixPath(file).name.split(".")[0]
 
 
 def sha256_of(path: Path) -> str:

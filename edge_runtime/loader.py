@@ -112,15 +112,16 @@ def open_device(bundle_folder: str | Path, options: LoadOptions) -> tuple[Bundle
             options.backend, profile, guard, not_prepared="another back end is used"
         )
     reason, fallback, prepared = _not_wanted(bundle, profile, options), False, None
+    key = PreparationKey.of(bundle, kv_dtype=profile.kv.dtype)
     if not reason:
-        prepared = find_prepared(bundle, PreparationKey.of(bundle), state_folder())
+        prepared = find_prepared(bundle, key, state_folder())
     make = not reason and prepared is None
     if options.verify or make:
         # What is mapped from prepared files was verified when they were made, whatever the
         # options were: later loads trust it without reading the originals.
         bundle.verify(skip_graphs=prepared is not None)
     if make:
-        prepared, reason = _prepare(bundle, guard, threads, options.on_prepare)
+        prepared, reason = _prepare(bundle, key, guard, threads, options.on_prepare)
         fallback = prepared is None
     backend = OrtBackend(
         threads,
@@ -205,13 +206,19 @@ def _not_wanted(bundle: Bundle, profile: Profile, options: LoadOptions) -> str:
 
 
 def _prepare(
-    bundle: Bundle, guard: MemoryGuard, threads: int, progress: OnPrepare | None
+    bundle: Bundle,
+    key: PreparationKey,
+    guard: MemoryGuard,
+    threads: int,
+    progress: OnPrepare | None,
 ) -> tuple[PreparedBundle | None, str]:
     """Prepare a verified bundle; else None and why it could not be done."""
     family_module(bundle)
-    key, state = PreparationKey.of(bundle), state_folder()
     try:
-        return make_prepared(bundle, key, state, guard, threads=threads, progress=progress), ""
+        made = make_prepared(
+            bundle, key, state_folder(), guard, threads=threads, progress=progress
+        )
+        return made, ""
     except (PrepareError, MemoryBudgetError) as error:
         reason = f"{error.message} {error.remedy}".strip()
         _LOG.warning("The bundle runs without prepared weights: %s", reason)

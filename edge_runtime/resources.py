@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from device_profiles.schema import Profile
 from edge_runtime.backends.protocol import Backend, Graph
-from edge_runtime.bundle import Bundle
+from edge_runtime.bundle import Bundle, graph_name
 from edge_runtime.memory.guard import MemoryGuard
 from edge_runtime.memory.limits import ProcessMemory
 from edge_runtime.prepare.prepared_bundle import GraphCost
@@ -51,16 +50,16 @@ class Resources:
         """
         path = bundle.path(name)
         cost = self.cost(bundle, name)
-        mapped = weight_bytes(bundle, name) * (2 if path.stem in self.costs else 1)
-        self.guard.reserve(cost.session_bytes, f"Loading {path.stem}", mapped=mapped)
+        mapped = weight_bytes(bundle, name) * (2 if graph_name(name) in self.costs else 1)
+        self.guard.reserve(cost.session_bytes, f"Loading {graph_name(name)}", mapped=mapped)
         before = ProcessMemory.read().anonymous
         graph = self.backend.load(path)
-        self.measured[path.stem] = max(ProcessMemory.read().anonymous - before, 0)
+        self.measured[graph_name(name)] = max(ProcessMemory.read().anonymous - before, 0)
         return graph
 
     def cost(self, bundle: Bundle, name: str) -> GraphCost:
         """What a graph file takes: measured if the bundle is prepared, estimated if not."""
-        measured = self.costs.get(Path(name).stem)
+        measured = self.costs.get(graph_name(name))
         if measured is not None:
             return measured
         factor = _PACKED_FACTOR.get(bundle.manifest.weights, max(_PACKED_FACTOR.values()))
@@ -72,5 +71,6 @@ class Resources:
 
 def weight_bytes(bundle: Bundle, name: str) -> int:
     """Bytes of a graph's weight file; 0 when it has none."""
-    entry = bundle.manifest.files.get(name.removesuffix(".onnx") + ".weights")
+    folder, _, _ = name.rpartition("/")
+    entry = bundle.manifest.files.get(f"{folder}/{graph_name(name)}.weights")
     return entry.size if entry is not None else 0

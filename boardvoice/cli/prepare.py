@@ -42,7 +42,7 @@ def _run(arguments: argparse.Namespace) -> int:
     profile = choose_profile(arguments.profile)
     bundle = Bundle.open(arguments.bundle)
     family_module(bundle)
-    key, state = PreparationKey.of(bundle), state_folder()
+    key, state = PreparationKey.of(bundle, kv_dtype=profile.kv.dtype), state_folder()
     found = None if arguments.force else find_prepared(bundle, key, state)
     if found is not None and arguments.check and (damaged := found.damaged()):
         shutil.rmtree(found.folder, ignore_errors=True)

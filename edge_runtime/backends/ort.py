@@ -11,6 +11,7 @@ import numpy.typing as npt
 import onnxruntime as ort
 
 from edge_runtime.backends.protocol import Array
+from edge_runtime.bundle import graph_name
 from edge_runtime.errors import BackendError, BoardvoiceError, MemoryBudgetError
 from edge_runtime.prepare.probe import GraphProbe
 
@@ -44,7 +45,7 @@ class OrtBackend:
         """Load a graph file. See `Backend.load`."""
         options = session_options(self.threads, spinning=self.spinning)
         if self.prepared is not None:
-            path = self.prepared / path.name
+            path = self.prepared / f"{graph_name(path.name)}.onnx"
             # Already optimized; doing it again would only cost time and memory.
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         try:
@@ -64,8 +65,19 @@ def session_options(threads: int, *, spinning: bool) -> ort.SessionOptions:
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
+    # A pattern is one block per set of shapes, kept for as long as the session lives; most of our
+    # shapes come once. See docs/decisions.md.
+    options.enable_mem_pattern = False
     options.log_severity_level = _ERRORS_ONLY
     options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
+    return options
+
+
+def _run_options(give_back: bool) -> ort.RunOptions | None:
+    if not give_back:
+        return None
+    options = ort.RunOptions()
+    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
     return options
 
 
@@ -99,11 +111,13 @@ class OrtGraph:
     name: str
     session: ort.InferenceSession
 
-    def run(self, feeds: Mapping[str, Array]) -> dict[str, npt.NDArray[np.float32]]:
+    def run(
+        self, feeds: Mapping[str, Array], *, give_back: bool = False
+    ) -> dict[str, npt.NDArray[np.float32]]:
         """Run once. See `Graph.run`."""
         names = [output.name for output in self.session.get_outputs()]
         try:
-            results = self.session.run(names, dict(feeds))
+            results = self.session.run(names, dict(feeds), _run_options(give_back))
         except Exception as error:  # the binding raises a dozen unrelated types
             raise _run_failed(self.name, error) from error
         return _Outputs(self.name, zip(names, results, strict=True))
@@ -166,10 +180,10 @@ class OrtBinding:
         except Exception as error:  # the binding raises a dozen unrelated types
             raise _run_failed(self._name, error) from error
 
-    def run(self) -> None:
+    def run(self, *, give_back: bool = False) -> None:
         """Run once. See `Binding.run`."""
         try:
-            self._session.run_with_iobinding(self._binding)
+            self._session.run_with_iobinding(self._binding, _run_options(give_back))
         except Exception as error:  # the binding raises a dozen unrelated types
             raise _run_failed(self._name, error) from error
 

@@ -28,8 +28,12 @@ class Binding(Protocol):
         """Bind a C-contiguous array of the exact shape as the output ``name``."""
         ...
 
-    def run(self) -> None:
+    def run(self, *, give_back: bool = False) -> None:
         """Run the graph once.
+
+        Args:
+            give_back: Return scratch memory afterwards. For runs whose shapes differ from those
+                of the other runs: what they leave would not fit the next one.
 
         Raises:
             BackendError: The graph failed.
@@ -45,8 +49,14 @@ class Graph(Protocol):
         """File stem, for messages."""
         ...
 
-    def run(self, feeds: Mapping[str, Array]) -> dict[str, npt.NDArray[np.float32]]:
+    def run(
+        self, feeds: Mapping[str, Array], *, give_back: bool = False
+    ) -> dict[str, npt.NDArray[np.float32]]:
         """Run once on the given inputs and return all outputs by name.
+
+        Args:
+            feeds: Arrays by input name.
+            give_back: See `Binding.run`.
 
         Raises:
             BackendError: The graph failed.

@@ -79,10 +79,7 @@ def memory_report(
     prepared = bool(resources.costs)
     rows = [MemoryRow("Python and libraries", 0, baseline, baseline)]
     workspace = 0
-    for name in sorted(bundle.manifest.files):
-        if not name.endswith(".onnx"):
-            continue
-        graph = name.rpartition("/")[2].removesuffix(".onnx")
+    for graph, name in sorted(bundle.graphs(resources.profile.kv.dtype).items()):
         if graph not in resources.measured:
             continue
         cost = resources.cost(bundle, name)

@@ -12,7 +12,7 @@ import onnxruntime
 from edge_runtime.bundle import MANIFEST, Bundle, sha256_of
 
 # Raise it when the files that `worker` writes change.
-LAYOUT = 1
+LAYOUT = 2
 
 
 @dataclass(frozen=True)
@@ -23,21 +23,26 @@ class PreparationKey:
         bundle: SHA-256 of the manifest, which holds every file's own.
         cpu: SHA-256 of the machine type and the CPU's feature flags: they choose the kernels.
         runtime: ONNX Runtime's version and provider.
+        kv_dtype: Storage of keys and values; it chooses among the bundle's graphs.
         layout: Version of the prepared files.
     """
 
     bundle: str
     cpu: str
     runtime: str
+    kv_dtype: str = "f32"
     layout: int = LAYOUT
 
     @staticmethod
-    def of(bundle: Bundle, root: Path = Path("/")) -> PreparationKey:
+    def of(
+        bundle: Bundle, root: Path = Path("/"), *, kv_dtype: str = "f32"
+    ) -> PreparationKey:
         """The key of a bundle on this device."""
         return PreparationKey(
             bundle=sha256_of(bundle.folder / MANIFEST),
             cpu=_digest(platform.machine(), *sorted(_cpu_flags(root))),
             runtime=f"onnxruntime {onnxruntime.__version__} CPUExecutionProvider",
+            kv_dtype=kv_dtype,
         )
 
     @property
@@ -48,7 +53,7 @@ class PreparationKey:
     @property
     def folder_name(self) -> str:
         """Folder that holds the prepared files."""
-        rest = _digest(self.cpu, self.runtime, str(self.layout))
+        rest = _digest(self.cpu, self.runtime, self.kv_dtype, str(self.layout))
         return f"{self.bundle_prefix}-{rest[:16]}"
 
 

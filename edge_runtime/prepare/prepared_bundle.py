@@ -82,6 +82,7 @@ class PreparedInfo(BaseModel):
     bundle: str
     cpu: str
     runtime: str
+    kv_dtype: str
     layout: int
     files: dict[str, PreparedFile]
     costs: dict[str, GraphCost]
@@ -115,8 +116,8 @@ def find_prepared(bundle: Bundle, key: PreparationKey, state: Path) -> PreparedB
         info = PreparedInfo.model_validate_json((folder / INFO).read_bytes())
     except (OSError, ValidationError):
         return None
-    if (info.bundle, info.cpu, info.runtime, info.layout) != (
-        key.bundle, key.cpu, key.runtime, key.layout,
+    if (info.bundle, info.cpu, info.runtime, info.kv_dtype, info.layout) != (
+        key.bundle, key.cpu, key.runtime, key.kv_dtype, key.layout,
     ):  # fmt: skip
         return None
     for name, entry in info.files.items():
@@ -148,11 +149,7 @@ def make_prepared(
             failed.
         MemoryBudgetError: Packing the largest graph does not fit.
     """
-    graphs = {
-        Path(name).stem: bundle.path(name)
-        for name in bundle.manifest.files
-        if name.endswith(".onnx")
-    }
+    graphs = {name: bundle.path(file) for name, file in bundle.graphs(key.kv_dtype).items()}
     weights = {
         name: bundle.manifest.files[f"graphs/{name}.weights"].size
         for name in graphs
@@ -170,11 +167,12 @@ def make_prepared(
             _drop_leftovers(parent, key)
             _check_disk(parent, int(sum(weights.values()) * _DISK_FACTOR))
             with atomic_folder(target, replace=True) as part:
-                costs = _run_worker(bundle, graphs, part, threads, progress)
+                costs = _run_worker(bundle, key, graphs, part, threads, progress)
                 info = PreparedInfo(
                     bundle=key.bundle,
                     cpu=key.cpu,
                     runtime=key.runtime,
+                    kv_dtype=key.kv_dtype,
                     layout=key.layout,
                     files={file.name: _describe(file) for file in sorted(part.iterdir())},
                     costs=costs,
@@ -191,6 +189,7 @@ def make_prepared(
 
 def _run_worker(
     bundle: Bundle,
+    key: PreparationKey,
     graphs: Mapping[str, Path],
     part: Path,
     threads: int,
@@ -199,6 +198,7 @@ def _run_worker(
     request = {
         "family": bundle.manifest.family,
         "model": bundle.manifest.model,
+        "kv_dtype": key.kv_dtype,
         "graphs": {name: str(path.resolve()) for name, path in graphs.items()},
         "out": str(part.resolve()),
         "threads": threads,

@@ -28,7 +28,7 @@ def main() -> int:
     malloc.limit_arenas(1)
     out = Path(request["out"])
     family = importlib.import_module(f"edge_runtime.{request['family']}")
-    probes: dict[str, GraphProbe] = family.probes(request["model"])
+    probes: dict[str, GraphProbe] = family.probes(request["model"], request["kv_dtype"])
     for name, source in request["graphs"].items():
         target = out / f"{name}.onnx"
         save_prepared(Path(source), target, request["threads"])

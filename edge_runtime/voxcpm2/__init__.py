@@ -18,10 +18,11 @@ def load(bundle: Bundle, resources: Resources) -> Speaker:
     return Speaker(bundle, resources)
 
 
-def probes(model: Mapping[str, Any]) -> dict[str, GraphProbe]:
+def probes(model: Mapping[str, Any], kv_dtype: str) -> dict[str, GraphProbe]:
     """Inputs that make each graph take its largest scratch memory.
 
     Args:
         model: The manifest's ``model``.
+        kv_dtype: Storage of keys and values.
     """
-    return largest_inputs(VoxCpm2Spec.model_validate(model))
+    return largest_inputs(VoxCpm2Spec.model_validate(model), kv_dtype)

@@ -18,7 +18,7 @@ _CACHED_ROWS = 1024
 _STEPS = 100
 
 
-def largest_inputs(spec: VoxCpm2Spec) -> dict[str, GraphProbe]:
+def largest_inputs(spec: VoxCpm2Spec, kv_dtype: str) -> dict[str, GraphProbe]:
     """One probe per graph, by graph name."""
     size, width, hidden = spec.patch_size, spec.latent_dim, spec.flow.hidden
     flow = {
@@ -33,7 +33,7 @@ def largest_inputs(spec: VoxCpm2Spec) -> dict[str, GraphProbe]:
     }
     samples = zeros(1, 1, AUDIO_PATCHES * size * spec.vae_encoder.hop)
     return {
-        "lm": _lm(spec),
+        "lm": _lm(spec, kv_dtype),
         "patch_encoder": GraphProbe({"patches": zeros(PREFIX_PATCHES, size, width)}),
         "flow": GraphProbe(flow),
         "flow_time": GraphProbe({"t": zeros(_STEPS), "dt": zeros(_STEPS)}),
@@ -43,10 +43,11 @@ def largest_inputs(spec: VoxCpm2Spec) -> dict[str, GraphProbe]:
     }
 
 
-def _lm(spec: VoxCpm2Spec) -> GraphProbe:
+def _lm(spec: VoxCpm2Spec, kv_dtype: str) -> GraphProbe:
     cached = min(_CACHED_ROWS, spec.kv.max_rows)
     rows = min(PREFILL_ROWS, cached)
-    buffer = zeros(1, spec.kv.num_kv_heads, cached, spec.kv.head_size)
+    dtype = {"f32": np.float32, "f16": np.float16}[kv_dtype]
+    buffer = zeros(1, spec.kv.num_kv_heads, cached, spec.kv.head_size, dtype=dtype)
     inputs: dict[str, npt.NDArray[Any]] = {
         "rows": zeros(1, rows, spec.hidden),
         "is_audio": zeros(1, rows, 1),

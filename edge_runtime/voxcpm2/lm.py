@@ -92,7 +92,7 @@ class LanguageModel:
             piece = np.ascontiguousarray(rows[None, start:stop])
             mask = np.ascontiguousarray(is_audio[None, start:stop, None], np.float32)
             self._make_room(piece.shape[1])
-            self._append(self._bind(piece, mask), piece.shape[1])
+            self._append(self._bind(piece, mask), piece.shape[1], give_back=True)
         return True
 
     def step(self, row: FloatArray) -> None:
@@ -114,11 +114,11 @@ class LanguageModel:
             self._step = None
             self.cache.reserve(self.cache.rows + count)
 
-    def _append(self, binding: Binding, count: int) -> None:
+    def _append(self, binding: Binding, count: int, *, give_back: bool = False) -> None:
         total = self.cache.rows + count
         self._seqlens[0] = total - 1
         self._total[...] = total
-        binding.run()
+        binding.run(give_back=give_back)
         self.cache.rows = total
 
     def _bind(self, rows: FloatArray, is_audio: FloatArray) -> Binding:

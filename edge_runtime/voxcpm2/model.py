@@ -75,6 +75,9 @@ class VoxCpm2Model:
         self._resources = resources
         self._guard = resources.guard
         kv = resources.profile.kv
+        self._files = dict(self.spec.graphs)
+        if kv.dtype != "f32":
+            self._files["lm"] = bundle.graphs(kv.dtype)["lm"]
         self.pool = KVPool(kv.pool_mib * _MIB)
         self.store = PrefixStore(kv.kept_voices_mib * _MIB)
         self._piece_rows = PREFILL_ROWS
@@ -96,6 +99,7 @@ class VoxCpm2Model:
             head_size=self.spec.kv.head_size,
             max_rows=min(self.spec.kv.max_rows, kv.max_rows),
             bucket_rows=kv.bucket_rows,
+            dtype=kv.dtype,
         )
 
     @property
@@ -299,20 +303,19 @@ class VoxCpm2Model:
         cold = [name for name in names if name not in self._warm]
         if not cold:
             return
-        costs = [self._resources.cost(self._bundle, self.spec.graphs[name]) for name in cold]
+        costs = [self._resources.cost(self._bundle, self._files[name]) for name in cold]
         needed = sum(cost.workspace_bytes for cost in costs) + besides
         self._guard.reserve(needed, f"Running {', '.join(cold)} for the first time")
         self._warm.update(cold)
 
     def _load(self, name: GraphName) -> Graph:
-        graphs = self.spec.graphs
-        if name not in graphs:
+        if name not in self._files:
             raise BundleError(
                 f"{self._bundle.folder / MANIFEST} names no graph {name!r}.",
                 remedy="Export the bundle again.",
             )
         self._warm.discard(name)
-        return self._resources.load(self._bundle, graphs[name])
+        return self._resources.load(self._bundle, self._files[name])
 
 
 def read_spec(bundle: Bundle) -> VoxCpm2Spec:

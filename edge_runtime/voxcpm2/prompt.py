@@ -151,7 +151,8 @@ class PrefixBuilder:
         """Encode patches [N, P, D] to LM rows [N, hidden]."""
         pieces = [
             self._patch_encoder.run(
-                {"patches": np.ascontiguousarray(patches[start : start + ENCODE_PATCHES])}
+                {"patches": np.ascontiguousarray(patches[start : start + ENCODE_PATCHES])},
+                give_back=True,
             )["rows"][:, 0]
             for start in range(0, len(patches), ENCODE_PATCHES)
         ]

@@ -19,15 +19,16 @@ ENCODE_PATCHES = 16
 class _Stream:
     """A streaming graph with its states."""
 
-    def __init__(self, graph: Graph, spec: StreamSpec) -> None:
+    def __init__(self, graph: Graph, spec: StreamSpec, *, give_back: bool = False) -> None:
         self._graph = graph
+        self._give_back = give_back
         self._states = {
             f"state_{index}": np.zeros(shape, np.float32) for index, shape in enumerate(spec.states)
         }
 
     def run(self, feeds: dict[str, FloatArray], output: str) -> FloatArray:
         """Run one chunk and keep the states it leaves."""
-        results = self._graph.run({**feeds, **self._states})
+        results = self._graph.run({**feeds, **self._states}, give_back=self._give_back)
         self._states = {name: results[f"next_{name}"] for name in self._states}
         return results[output]
 
@@ -46,7 +47,7 @@ def encode_audio(
     Returns:
         Patches [N, P, D], or None when cancelled.
     """
-    stream = _Stream(graph, spec.vae_encoder)
+    stream = _Stream(graph, spec.vae_encoder, give_back=True)
     chunk = ENCODE_PATCHES * spec.patch_size * spec.vae_encoder.hop
     frames = []
     for start in range(0, len(audio), chunk):

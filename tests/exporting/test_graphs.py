@@ -204,7 +204,7 @@ class _Watched:
         self._used = used
         self.name = inner.name
 
-    def run(self, feeds: Mapping[str, Array]) -> Mapping[str, np.ndarray]:
+    def run(self, feeds: Mapping[str, Array], **options: bool) -> Mapping[str, np.ndarray]:
         self._used[self.name] |= set(feeds)
         used = self._used[self.name]
 
@@ -213,7 +213,7 @@ class _Watched:
                 used.add(name)
                 return super().__getitem__(name)
 
-        return Read(self._inner.run(feeds))
+        return Read(self._inner.run(feeds, **options))
 
     def bind(self) -> Binding:
         binding, used = self._inner.bind(), self._used[self.name]

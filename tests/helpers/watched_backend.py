@@ -62,8 +62,10 @@ class _Graph:
     def name(self) -> str:
         return self._inner.name
 
-    def run(self, feeds: Mapping[str, Array]) -> dict[str, npt.NDArray[np.float32]]:
-        results = self._inner.run(feeds)
+    def run(
+        self, feeds: Mapping[str, Array], *, give_back: bool = False
+    ) -> dict[str, npt.NDArray[np.float32]]:
+        results = self._inner.run(feeds, give_back=give_back)
         _note(self._watch, self.name)
         return results
 
@@ -87,8 +89,8 @@ class _Binding:
         self._arrays[name] = array
         self._inner.output(name, array)
 
-    def run(self) -> None:
-        self._inner.run()
+    def run(self, *, give_back: bool = False) -> None:
+        self._inner.run(give_back=give_back)
         if self._name == "lm":
             self._watch.rows.append(self._arrays["rows"].shape[1])
             stop = self._stop(len(self._watch.rows))

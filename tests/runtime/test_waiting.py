@@ -9,15 +9,15 @@ from edge_runtime.errors import CancelledError
 from edge_runtime.voice import Voice
 
 
-def test_a_waiting_run_can_be_cancelled(voice: Voice) -> None:
-    stream = voice.stream("Hello there.", seed=1)
+def test_a_waiting_run_can_be_cancelled(f32_voice: Voice) -> None:
+    stream = f32_voice.stream("Hello there.", seed=1)
     next(stream)
     token = CancelToken()
     outcome: list[BaseException] = []
 
     def wait() -> None:
         try:
-            voice.say("Hello.", seed=1, cancel=token)
+            f32_voice.say("Hello.", seed=1, cancel=token)
         except CancelledError as error:
             outcome.append(error)
 
@@ -30,18 +30,18 @@ def test_a_waiting_run_can_be_cancelled(voice: Voice) -> None:
     stream.close()
 
 
-def test_a_stream_whose_thread_ended_gives_up_its_turn(voice: Voice) -> None:
+def test_a_stream_whose_thread_ended_gives_up_its_turn(f32_voice: Voice) -> None:
     streams = []
 
     def start() -> None:
-        stream = voice.stream("Hello there.", seed=1)
+        stream = f32_voice.stream("Hello there.", seed=1)
         next(stream)
         streams.append(stream)
 
     thread = threading.Thread(target=start)
     thread.start()
     thread.join()
-    speech = voice.say("Hello.", seed=1, max_len=2)
+    speech = f32_voice.say("Hello.", seed=1, max_len=2)
     assert len(speech.audio)
     assert list(streams[0]) == []
-    assert len(voice.say("Hello.", seed=1, max_len=2).audio)
+    assert len(f32_voice.say("Hello.", seed=1, max_len=2).audio)
