@@ -11,7 +11,6 @@ import random
 import numpy as np
 
 from boardvoice import Voice
-from edge_runtime.memory import malloc
 from edge_runtime.memory.limits import ProcessMemory
 
 _MIB = 1 << 20
@@ -27,14 +26,7 @@ def main() -> None:
     parser.add_argument("--max-len", type=int, default=4)
     parser.add_argument("--threads", type=int)
     parser.add_argument("--profile")
-    parser.add_argument(
-        "--malloc", choices=("default", "cli"), default="cli",
-        help="glibc's thresholds as they are, or as the command line sets them",
-    )  # fmt: skip
     arguments = parser.parse_args()
-    if arguments.malloc == "cli":
-        malloc.fix_thresholds(128 * 1024)
-        malloc.limit_arenas(2)
     voice = Voice.load(
         arguments.bundle, threads=arguments.threads, profile=arguments.profile
     )

@@ -23,6 +23,7 @@ from edge_runtime.errors import (
     ProfileError,
     UsageError,
 )
+from edge_runtime.memory import malloc
 from edge_runtime.memory.guard import MemoryGuard
 from edge_runtime.memory.limits import MemorySettings
 from edge_runtime.prepare.key import PreparationKey
@@ -37,6 +38,8 @@ from edge_runtime.state_folder import state_folder
 
 HARD_VARIABLE = "BOARDVOICE_MEMORY_LIMIT"
 SOFT_VARIABLE = "BOARDVOICE_MEMORY_SOFT"
+# "keep" leaves glibc's allocator as it is.
+MALLOC_VARIABLE = "BOARDVOICE_MALLOC"
 _MIB = 1 << 20
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _LOG = logging.getLogger("boardvoice")
@@ -102,6 +105,9 @@ def open_device(bundle_folder: str | Path, options: LoadOptions) -> tuple[Bundle
             f"bundle is {bundle_folder!r}.", remedy="Give the path of a bundle folder."
         )
     profile = choose_profile(options.profile)
+    # Left to itself, glibc keeps ever larger freed blocks in the heap; see docs/decisions.md.
+    if os.environ.get(MALLOC_VARIABLE) != "keep":
+        malloc.fix_thresholds(malloc.MMAP_THRESHOLD)
     guard = MemoryGuard(memory_settings(profile, options))
     threads = options.threads or _threads(profile)
     bundle = Bundle.open(bundle_folder, verify=False)

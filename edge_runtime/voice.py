@@ -317,6 +317,9 @@ class Voice:
                         metrics.mark_first_audio()
                         metrics.samples += len(samples)
                         yield samples
+                        if self._running is not audio:
+                            # Another run took this one's turn when its thread had ended.
+                            return
                         # The stream may have been handed to another thread.
                         self._owner = threading.current_thread()
                 finally:

@@ -15,9 +15,6 @@ from edge_runtime.memory import malloc
 
 __all__ = ["complain", "run"]
 
-# Blocks of this size and more go back to the kernel when they are freed; see docs/decisions.md.
-_MMAP_THRESHOLD = 128 * 1024
-
 _EXIT_CODES = """\
 exit codes:
   0 done              6 checkpoint         12 memory
@@ -42,7 +39,7 @@ class _Parser(argparse.ArgumentParser):
 
 def run(argv: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
-    malloc.fix_thresholds(_MMAP_THRESHOLD)
+    # Each arena reserves 64 MiB of address space, and ours allocate little.
     malloc.limit_arenas(2)
     try:
         return _dispatch(argv)

@@ -7,6 +7,8 @@ import sys
 from functools import lru_cache
 from typing import Any
 
+# Blocks of this size and more are mapped, and go back to the kernel when they are freed.
+MMAP_THRESHOLD = 128 * 1024
 _M_ARENA_MAX = -8
 _M_MMAP_THRESHOLD = -3
 _M_TRIM_THRESHOLD = -1

@@ -26,6 +26,8 @@ def main() -> int:
     _end_with_parent()
     request = json.load(sys.stdin)
     malloc.limit_arenas(1)
+    # Freed blocks go back at once: a graph must not be measured on what another one left.
+    malloc.fix_thresholds(malloc.MMAP_THRESHOLD)
     out = Path(request["out"])
     family = importlib.import_module(f"edge_runtime.{request['family']}")
     probes: dict[str, GraphProbe] = family.probes(request["model"], request["kv_dtype"])

@@ -237,6 +237,8 @@ class VoxCpm2Model:
                 utterance.stop_reason = decoder.stop_reason
             finally:
                 lm.release()
+                # What odd shapes gave back lies in the heap until it is asked for.
+                malloc.trim()
 
         return utterance, audio()
 

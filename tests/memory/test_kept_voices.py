@@ -113,7 +113,7 @@ def test_the_first_chunk_is_the_kept_voice_of_the_others(
     voice: Voice, backend: WatchedBackend
 ) -> None:
     metrics = voice.say("One two. " * 40, seed=1, max_len=2, steps=2, chunk_rows=150).metrics
-    assert len(metrics.chunks) >= 4
+    assert len(metrics.chunks) >= 3
     # Two patches of it and a token on each side, read once.
     assert backend.watch.rows.count(4) == 1
 

@@ -119,7 +119,7 @@ def test_a_plot_without_matplotlib_is_refused_before_anything_runs(
         capsys, "memory", f32_bundle, "--plot", tmp_path / "memory.png", "--json"
     )
     assert code == 8
-    assert "boardvoice[plot]" in err
+    assert "pip install matplotlib" in err
     assert json.loads(out)["error"]["code"] == "dependency"
     assert os.listdir(tmp_path) == []
 
@@ -190,7 +190,5 @@ def test_an_allocation_that_fails_anywhere_is_a_refusal_and_no_traceback(
 def test_an_option_that_is_no_size_is_a_usage_error(
     f32_bundle: Path, capsys: pytest.CaptureFixture[str], option: str, size: str
 ) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(["say", "Hi.", "--bundle", str(f32_bundle), f"{option}={size}"])
-    assert caught.value.code == 2
+    assert main(["say", "Hi.", "--bundle", str(f32_bundle), f"{option}={size}"]) == 2
     assert f"'{size}' is no size" in capsys.readouterr().err

@@ -97,7 +97,7 @@ def test_what_a_file_leaves_out_has_defaults(tmp_path: Path) -> None:
     [
         ("titel: x\n", "titel: no such key; there are name, title, machines, weights"),
         ("runtime: {thread: 1}\n", "runtime.thread: no such key; there are threads, spinning"),
-        ("kv: {rows: 1}\n", "kv.rows: no such key; there are bucket_rows, max_rows"),
+        ("kv: {rows: 1}\n", "kv.rows: no such key; there are dtype, bucket_rows, max_rows"),
         ("text: {rows: 1}\n", "text.rows: no such key; there are chunk_rows"),
         ("weights: int2\n", "weights: Input should be 'f32', 'f16', 'int8' or 'int4'"),
         ("runtime: {threads: many}\n", "Input should be 'auto'"),
