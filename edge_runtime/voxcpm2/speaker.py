@@ -1,10 +1,8 @@
-"""Speaks a whole request: long texts in chunks with one voice, bad attempts again."""
+"""Speaks a whole request: encodes its audio, cuts long texts, keeps one voice throughout."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import closing
-from dataclasses import dataclass
+from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -13,36 +11,21 @@ import numpy.typing as npt
 from edge_runtime.bundle import Bundle
 from edge_runtime.cancel import CancelToken
 from edge_runtime.errors import CapacityError
-from edge_runtime.noise import Noise
 from edge_runtime.resources import Resources
-from edge_runtime.speech import (
-    ChunkReport,
-    Progress,
-    SpeechMetrics,
-    SpeechOptions,
-    SpeechRequest,
-)
+from edge_runtime.speech import SpeechMetrics, SpeechOptions, SpeechRequest
 from edge_runtime.text.normalize import split_design
 from edge_runtime.text.sentences import chunk_text
-from edge_runtime.voxcpm2.flow import FlowSolver
-from edge_runtime.voxcpm2.model import Utterance, VoxCpm2Model
+from edge_runtime.voxcpm2.chunk_run import Chunk, ChunkRun, MakeNoise, OnProgress
+from edge_runtime.voxcpm2.model import VoxCpm2Model
 from edge_runtime.voxcpm2.prompt import VoicePrompt
 
 FloatArray = npt.NDArray[np.float32]
-MakeNoise = Callable[[int, int], Noise]
 
 # Patches of the first chunk that later chunks take as their reference when the request names
 # none: without it every chunk would have a voice of its own. 48 patches are 7.7 s.
 _ANCHOR_PATCHES = 48
 # Rows that a chunk always gets beyond the audio it starts from.
 _LEAST_ROWS = 128
-
-
-@dataclass(frozen=True)
-class _Attempt:
-    utterance: Utterance
-    audio: list[FloatArray]
-    seed: int
 
 
 class Speaker:
@@ -77,7 +60,7 @@ class Speaker:
         *,
         retry: bool,
         make_noise: MakeNoise,
-        progress: Callable[[Progress], None] | None,
+        progress: OnProgress | None,
     ) -> Iterator[FloatArray]:
         """Yield the audio, patch by patch; with ``retry``, chunk by chunk once it is kept."""
         with metrics.timed("encode"):
@@ -90,17 +73,15 @@ class Speaker:
                 )
         metrics.planned_chunks = len(chunks)
         solver = self._model.solver(options)
-        report = _Reporter(progress, chunks)
-        for index, chunk in enumerate(chunks):
+        run = ChunkRun(self._model, options, solver, metrics, cancel, make_noise, progress)
+        for index, text in enumerate(chunks):
             spoken: list[FloatArray] = []
-            runs = self._attempts if retry else self._streamed
-            yield from runs(
-                chunk, index, voice, options, solver, metrics, cancel, make_noise, report, spoken
-            )
+            speak = run.kept if retry else run.streamed
+            yield from speak(Chunk(text, index, len(chunks)), voice, spoken)
             if cancel.cancelled:
                 return
             if len(chunks) > 1 and voice.rows == 0:
-                voice = VoicePrompt(reference=np.stack(spoken[: self._anchor_patches(options)]))
+                voice = VoicePrompt(reference=np.stack(spoken[: self.anchor_patches(options)]))
 
     def plan(self, text: str, voice: VoicePrompt, options: SpeechOptions) -> list[str]:
         """Cut a text into chunks that fit the row budget; a voice design leads every chunk.
@@ -116,7 +97,7 @@ class Speaker:
             budget = min(max(budget, taken + _LEAST_ROWS), model.kv_shape.max_rows)
         if model.rows_needed(text, voice, options) <= budget:
             return [text]
-        reserve = 0 if voice.rows else self._anchor_patches(options) + 2
+        reserve = 0 if voice.rows else self.anchor_patches(options) + 2
 
         def fits(piece: str) -> bool:
             return model.rows_needed(design + piece, voice, options) + reserve <= budget
@@ -134,7 +115,7 @@ class Speaker:
         """KV rows that a chunk may need."""
         return min(options.chunk_rows or self._chunk_rows, self._model.kv_shape.max_rows)
 
-    def _anchor_patches(self, options: SpeechOptions) -> int:
+    def anchor_patches(self, options: SpeechOptions) -> int:
         """Patches of the first chunk that the others take as their reference."""
         return min(_ANCHOR_PATCHES, options.max_len, max(self._budget(options) // 4, 1))
 
@@ -152,101 +133,6 @@ class Speaker:
             )
         return VoicePrompt(reference, prompt, request.prompt_text or "")
 
-    def _streamed(
-        self,
-        chunk: str,
-        index: int,
-        voice: VoicePrompt,
-        options: SpeechOptions,
-        solver: FlowSolver,
-        metrics: SpeechMetrics,
-        cancel: CancelToken,
-        make_noise: MakeNoise,
-        report: _Reporter,
-        spoken: list[FloatArray],
-    ) -> Iterator[FloatArray]:
-        """Yield one attempt's audio as it comes; its patches end up in ``spoken``."""
-        noise = make_noise(metrics.seed, index)
-        utterance, audio = self._model.speak(
-            chunk, voice, options, solver, noise, metrics, cancel
-        )
-        try:
-            with closing(audio):
-                for samples in audio:
-                    report.patch(index, utterance)
-                    yield samples
-        finally:
-            spoken.extend(utterance.patches)
-            metrics.chunks.append(_chunk_report(chunk, utterance, metrics.seed, attempts=1))
-
-    def _attempts(
-        self,
-        chunk: str,
-        index: int,
-        voice: VoicePrompt,
-        options: SpeechOptions,
-        solver: FlowSolver,
-        metrics: SpeechMetrics,
-        cancel: CancelToken,
-        make_noise: MakeNoise,
-        report: _Reporter,
-        spoken: list[FloatArray],
-    ) -> Iterator[FloatArray]:
-        """Speak a chunk until an attempt is good; keep the shortest when none is."""
-        best: _Attempt | None = None
-        attempts = 0
-        while attempts < (options.retry_times if options.retry_badcase else 1):
-            seed = metrics.seed + attempts
-            attempts += 1
-            noise = make_noise(seed, index)
-            utterance, audio = self._model.speak(
-                chunk, voice, options, solver, noise, metrics, cancel
-            )
-            pieces = []
-            # Closed even if the caller's progress function raises: it holds the KV buffers.
-            with closing(audio):
-                for samples in audio:
-                    pieces.append(samples)
-                    report.patch(index, utterance)
-                    metrics.mark_first_audio()
-            attempt = _Attempt(utterance, pieces, seed)
-            if best is None or len(pieces) < len(best.audio):
-                best = attempt
-            if cancel.cancelled:
-                best = attempt
-                break
-            if len(pieces) < utterance.tokens * options.retry_ratio:
-                best = attempt
-                break
-        else:
-            if options.retry_badcase:
-                assert best is not None, "there is at least one attempt"
-                metrics.warnings.append(
-                    f"Chunk {index + 1} ran to {len(best.audio)} patches for "
-                    f"{best.utterance.tokens} tokens in each of {attempts} attempts; "
-                    "the shortest is kept."
-                )
-        assert best is not None, "there is at least one attempt"
-        metrics.chunks.append(_chunk_report(chunk, best.utterance, best.seed, attempts=attempts))
-        spoken.extend(best.utterance.patches)
-        yield from best.audio
-
-
-class _Reporter:
-    """Turns patches into progress."""
-
-    def __init__(
-        self, callback: Callable[[Progress], None] | None, chunks: list[str]
-    ) -> None:
-        self._callback = callback
-        self._chunks = len(chunks)
-
-    def patch(self, chunk: int, utterance: Utterance) -> None:
-        """Report one more patch of a chunk (0-based)."""
-        if self._callback is not None:
-            patches, limit = len(utterance.patches), utterance.limit
-            self._callback(Progress(chunk, self._chunks, patches, limit))
-
 
 def _cuts_words(chunks: list[str], text: str) -> bool:
     """Whether two chunks meet inside a word of a script that has spaces."""
@@ -260,15 +146,3 @@ def _cuts_words(chunks: list[str], text: str) -> bool:
 def _is_ideograph(character: str) -> bool:
     # Beyond the scripts that put spaces between words, roughly: Thai, Khmer, CJK, kana.
     return character >= "\u0e00"
-
-
-def _chunk_report(text: str, utterance: Utterance, seed: int, *, attempts: int) -> ChunkReport:
-    return ChunkReport(
-        text=text,
-        tokens=utterance.tokens,
-        prefix_rows=utterance.prefix_rows,
-        patches=len(utterance.patches),
-        stop_reason=utterance.stop_reason,
-        attempts=attempts,
-        seed=seed,
-    )

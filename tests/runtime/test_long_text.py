@@ -151,7 +151,8 @@ def test_every_chunk_fits_the_row_budget(
     options = SpeechOptions(chunk_rows=rows, retry_ratio=ratio)
     chunks = speaker.plan(text, voice, options)
     assert "".join(chunks).replace(" ", "") == text.replace(" ", "")
-    later = voice if reference or len(chunks) == 1 else VoicePrompt(np.zeros((ANCHOR, 4, 16)))
+    anchor = VoicePrompt(np.zeros((speaker.anchor_patches(options), 4, 16)))
+    later = voice if reference or len(chunks) == 1 else anchor
     for chunk in chunks:
         assert speaker._model.rows_needed(chunk, later, options) <= rows
 
