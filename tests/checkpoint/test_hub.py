@@ -55,11 +55,11 @@ def test_a_hub_id_is_fetched_with_only_the_needed_files(
     assert "*" not in patterns
 
 
-def test_a_missing_client_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_client_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(DependencyError) as caught:
         resolve("owner/name")
-    assert "pip install boardvoice[hub]" in caught.value.remedy
+    assert "pip install huggingface_hub" in caught.value.remedy
 
 
 @pytest.mark.parametrize("error", [OSError("no route"), ValueError("bad id"), Exception("odd")])
