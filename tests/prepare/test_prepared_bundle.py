@@ -233,13 +233,14 @@ def test_a_bundle_is_hashed_once_per_load_even_when_preparing_fails(
     assert calls == [{"skip_graphs": False}]
 
 
-def test_costs_are_positive_and_no_less_than_what_was_measured_elsewhere(
+def test_costs_are_no_less_than_what_was_measured_elsewhere(
     prepared: PreparedBundle, f32_bundle: Path
 ) -> None:
     spec = VoxCpm2Spec.model_validate(Bundle.open(f32_bundle).manifest.model)
     costs = prepared.info.costs
     assert set(costs) == set(spec.graphs)
-    assert all(cost.workspace_bytes > 0 for cost in costs.values())
+    # The smallest graphs may fit into pages that are there already.
+    assert all(cost.workspace_bytes >= 0 for cost in costs.values())
     assert all(cost.session_bytes >= 0 for cost in costs.values())
     # 16 patches of audio at once, and the activations of its widest layer.
     samples = 16 * spec.patch_size * spec.vae_encoder.hop * 4
