@@ -28,6 +28,7 @@ def main() -> None:
     parser.add_argument("--weights", default="int8", choices=("f32", "f16", "int8", "int4"))
     parser.add_argument("--patches", type=int, default=20)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--unprepared", action="store_true", help="speak without prepared files")
     parser.add_argument("--step", choices=STEPS, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     os.environ["BOARDVOICE_STATE"] = str(_state(arguments))
@@ -36,6 +37,8 @@ def main() -> None:
         return
     rows = {}
     for step in STEPS:
+        if step == "prepare" and arguments.unprepared:
+            continue
         command = [sys.executable, __file__, *sys.argv[1:], "--step", step]
         out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
         rows.update(json.loads(out.splitlines()[-1]))
@@ -97,7 +100,8 @@ def _speak(arguments: argparse.Namespace) -> dict[str, str]:
 
     bundle = arguments.work / f"bundle-{arguments.weights}"
     with _measured() as figures:
-        voice = Voice.load(bundle, threads=arguments.threads)
+        prepare = "never" if arguments.unprepared else "auto"
+        voice = Voice.load(bundle, threads=arguments.threads, prepare=prepare)
     rows = {f"load, {key}": value for key, value in figures.items()}
     with _measured() as figures:
         length = arguments.patches

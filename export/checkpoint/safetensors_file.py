@@ -7,15 +7,15 @@ tensors without anonymous copies, whatever version of the safetensors package is
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
 from edge_runtime.errors import CheckpointError, UnsupportedError
 from export.checkpoint.mapped_file import MappedFile
+from export.checkpoint.mapped_source import MappedSource
 from export.checkpoint.mapped_tensor import MappedTensor, itemsize, shape_problem
-from export.checkpoint.tensor_source import LazyTensor, TensorSource
+from export.checkpoint.tensor_source import LazyTensor
 
 _DTYPES: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -29,7 +29,7 @@ _MAX_HEADER: Final = 100_000_000
 _PREFIX: Final = 8
 
 
-class SafetensorsFile(TensorSource):
+class SafetensorsFile(MappedSource):
     """Tensors of one ``.safetensors`` file.
 
     Args:
@@ -40,26 +40,8 @@ class SafetensorsFile(TensorSource):
         UnsupportedError: A tensor of a type that this reader does not take.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._mapping = MappedFile(path)
-        try:
-            self._tensors = _parse(self._mapping)
-        except BaseException:
-            self._mapping.close()
-            raise
-
-    def __getitem__(self, name: str) -> LazyTensor:
-        return self._tensors[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tensors)
-
-    def __len__(self) -> int:
-        return len(self._tensors)
-
-    def close(self) -> None:
-        """Drop the mapping; its tensors cannot be read any more."""
-        self._mapping.close()
+    def _parse(self, file: MappedFile) -> Mapping[str, LazyTensor]:
+        return _parse(file)
 
 
 def _parse(mapping: MappedFile) -> dict[str, MappedTensor]:

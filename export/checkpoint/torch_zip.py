@@ -11,15 +11,14 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from edge_runtime.errors import CheckpointError, UnsupportedError
 from export.checkpoint.mapped_file import MappedFile
+from export.checkpoint.mapped_source import MappedSource
 from export.checkpoint.mapped_tensor import MappedTensor, itemsize
-from export.checkpoint.tensor_source import LazyTensor, TensorSource
+from export.checkpoint.tensor_source import LazyTensor
 from export.checkpoint.torch_pickle import PickledTensor, PickleRefusedError, load_state
 
 _ZIP_MAGIC: Final = b"PK\x03\x04"
@@ -35,7 +34,7 @@ _UTF8_NAME: Final = 0x800
 _MAX_READ: Final = 16 * 2**20
 
 
-class TorchZip(TensorSource):
+class TorchZip(MappedSource):
     """Tensors of one ``torch.save`` file in zip format.
 
     A top-level ``state_dict`` is unwrapped, as the official loader does; values that are no
@@ -50,26 +49,8 @@ class TorchZip(TensorSource):
         UnsupportedError: Written by torch before 1.6, TorchScript, or compressed.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._mapping = MappedFile(path)
-        try:
-            self._tensors = _parse(self._mapping)
-        except BaseException:
-            self._mapping.close()
-            raise
-
-    def __getitem__(self, name: str) -> LazyTensor:
-        return self._tensors[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tensors)
-
-    def __len__(self) -> int:
-        return len(self._tensors)
-
-    def close(self) -> None:
-        """Drop the mapping; its tensors cannot be read any more."""
-        self._mapping.close()
+    def _parse(self, file: MappedFile) -> Mapping[str, LazyTensor]:
+        return _parse(file)
 
 
 @dataclass(frozen=True)
