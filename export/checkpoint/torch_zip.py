@@ -11,6 +11,7 @@ import re
 import struct
 import zipfile
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
