@@ -46,8 +46,8 @@ class KvSection(_Section):
     dtype: Literal["f32", "f16"] = "f32"
     bucket_rows: int = Field(256, ge=16, le=8192, multiple_of=16)
     max_rows: int = Field(8192, ge=16)
-    pool_mib: int = Field(64, ge=0)
-    kept_voices_mib: int = Field(12, ge=0)
+    pool_mib: int = Field(20, ge=0)
+    kept_voices_mib: int = Field(8, ge=0)
 
 
 class TextSection(_Section):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -65,6 +66,9 @@ class KVShape:
 class KVPool:
     """Buffers of finished requests, kept for the next one. They come back as they were left.
 
+    A cache's buffers are kept all or not at all, and small caches before large ones: they are
+    asked for most, and so what is kept settles after a few requests of any lengths.
+
     Attributes:
         max_bytes: Most bytes kept.
         live_bytes: Bytes of buffers that requests hold now.
@@ -90,11 +94,19 @@ class KVPool:
         self._nbytes -= array.nbytes
         return array
 
-    def give(self, array: KVArray) -> None:
-        """Keep a buffer, unless that would be too much."""
-        if self.nbytes + array.nbytes <= self.max_bytes:
+    def give(self, arrays: Sequence[KVArray]) -> None:
+        """Keep the buffers of one cache, unless that would be too much."""
+        size = sum(array.nbytes for array in arrays)
+        rows = max((array.shape[2] for array in arrays), default=0)
+        for shape in sorted(self._kept, key=lambda shape: shape[2], reverse=True):
+            if self._nbytes + size <= self.max_bytes or shape[2] <= rows:
+                break
+            self._nbytes -= sum(array.nbytes for array in self._kept.pop(shape))
+        if self._nbytes + size > self.max_bytes:
+            return
+        for array in arrays:
             self._kept.setdefault(array.shape, []).append(array)
-            self._nbytes += array.nbytes
+        self._nbytes += size
 
     def clear(self) -> bool:
         """Drop all; returns whether there was anything."""
@@ -179,12 +191,17 @@ class KVCache:
         capacity = self.shape.capacity(rows)
         added = (capacity - self.capacity) * self.shape.row_bytes
         self._ask_guard(added, capacity)
+        # Where there is room for both, the old ones are for the next request. Else each goes
+        # before the next new one comes.
+        spare: list[KVArray] | None = [] if self._has_room(capacity) else None
         for index, old in enumerate(self.buffers):
             larger = self._buffer(capacity)
             self._copy(old, larger, self.rows)
-            # Replaced one by one: the old buffer goes before the next new one comes. Pooling it
-            # would keep both.
             self.buffers[index] = larger
+            if spare is not None:
+                spare.append(old)
+        if self._pool is not None and spare:
+            self._pool.give(spare)
         if self._pool is not None:
             self._pool.live_bytes += added
         self.capacity = capacity
@@ -210,8 +227,7 @@ class KVCache:
         """Give the buffers back; the cache must not be used afterwards."""
         if self._pool is not None:
             self._pool.live_bytes -= self.nbytes
-        for buffer in self.buffers:
-            self._give(buffer)
+        self._give(self.buffers)
         self.buffers = []
         self.capacity = self.rows = 0
 
@@ -235,8 +251,7 @@ class KVCache:
             self._ask_guard(self.nbytes * missing // count, self.capacity)
             buffers += [self._buffer(self.capacity) for _ in range(missing)]
         except MemoryBudgetError:
-            for buffer in buffers:
-                self._give(buffer)
+            self._give(buffers)
             raise
         return buffers
 
@@ -244,12 +259,18 @@ class KVCache:
         if self._guard is not None and count:
             self._guard.reserve(count, f"A KV cache of {capacity} rows")
 
+    def _has_room(self, capacity: int) -> bool:
+        """Whether the pool would take the present buffers, and larger ones fit beside them."""
+        if self._pool is None or self.nbytes > self._pool.max_bytes:
+            return False
+        return self._guard is None or self._guard.has_room(capacity * self.shape.row_bytes)
+
     def _pooled(self, capacity: int) -> KVArray | None:
         return self._pool.take(self._buffer_shape(capacity)) if self._pool is not None else None
 
-    def _give(self, buffer: KVArray) -> None:
+    def _give(self, buffers: Sequence[KVArray]) -> None:
         if self._pool is not None:
-            self._pool.give(buffer)
+            self._pool.give(buffers)
 
     def _buffer(self, capacity: int) -> KVArray:
         pooled = self._pooled(capacity)

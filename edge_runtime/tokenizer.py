@@ -60,6 +60,9 @@ class Tokenizer:
         base.no_truncation()
         base.no_padding()
         base.encode_special_tokens = True
+        # These keep the pieces of 10,000 words, and here a whole text is one word.
+        if isinstance(base.model, (tokenizers.models.BPE, tokenizers.models.Unigram)):
+            base.model._resize_cache(0)
         return cls(base, control_ids, _chinese_splits(base, _unknown_id(base, description), path))
 
     @property

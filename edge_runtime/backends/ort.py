@@ -111,13 +111,11 @@ class OrtGraph:
     name: str
     session: ort.InferenceSession
 
-    def run(
-        self, feeds: Mapping[str, Array], *, give_back: bool = False
-    ) -> dict[str, npt.NDArray[np.float32]]:
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, npt.NDArray[np.float32]]:
         """Run once. See `Graph.run`."""
         names = [output.name for output in self.session.get_outputs()]
         try:
-            results = self.session.run(names, dict(feeds), _run_options(give_back))
+            results = self.session.run(names, dict(feeds))
         except Exception as error:  # the binding raises a dozen unrelated types
             raise _run_failed(self.name, error) from error
         return _Outputs(self.name, zip(names, results, strict=True))
@@ -144,9 +142,7 @@ class OrtGraph:
 class _Outputs(dict[str, npt.NDArray[np.float32]]):
     """Results by name; asking for one that the graph does not have is a damaged bundle."""
 
-    def __init__(
-        self, graph: str, results: Iterable[tuple[str, npt.NDArray[np.float32]]]
-    ) -> None:
+    def __init__(self, graph: str, results: Iterable[tuple[str, npt.NDArray[np.float32]]]) -> None:
         super().__init__(results)
         self._graph = graph
 

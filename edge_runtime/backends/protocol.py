@@ -33,7 +33,8 @@ class Binding(Protocol):
 
         Args:
             give_back: Return scratch memory afterwards. For runs whose shapes differ from those
-                of the other runs: what they leave would not fit the next one.
+                of the other runs: what they leave would not fit the next one. Outputs must
+                be bound to arrays: one that the back end holds keeps memory from going back.
 
         Raises:
             BackendError: The graph failed.
@@ -49,14 +50,8 @@ class Graph(Protocol):
         """File stem, for messages."""
         ...
 
-    def run(
-        self, feeds: Mapping[str, Array], *, give_back: bool = False
-    ) -> dict[str, npt.NDArray[np.float32]]:
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, npt.NDArray[np.float32]]:
         """Run once on the given inputs and return all outputs by name.
-
-        Args:
-            feeds: Arrays by input name.
-            give_back: See `Binding.run`.
 
         Raises:
             BackendError: The graph failed.

@@ -153,7 +153,7 @@ class VoxCpm2Model:
             if self._vae_encoder is None:
                 self._vae_encoder = self._load("vae_encoder")
             self._reserve_workspace("vae_encoder")
-            return encode_audio(self._vae_encoder, self.spec, audio, cancel)
+            return encode_audio(self._vae_encoder, self.spec, audio, cancel, self._guard)
         finally:
             self._encoding = False
 

@@ -149,14 +149,15 @@ class PrefixBuilder:
 
     def encode_patches(self, patches: FloatArray) -> FloatArray:
         """Encode patches [N, P, D] to LM rows [N, hidden]."""
-        pieces = [
-            self._patch_encoder.run(
-                {"patches": np.ascontiguousarray(patches[start : start + ENCODE_PATCHES])},
-                give_back=True,
-            )["rows"][:, 0]
-            for start in range(0, len(patches), ENCODE_PATCHES)
-        ]
-        return np.concatenate(pieces)
+        encoded = np.empty((len(patches), 1, self._spec.hidden), np.float32)
+        for start in range(0, len(patches), ENCODE_PATCHES):
+            piece = slice(start, start + ENCODE_PATCHES)
+            binding = self._patch_encoder.bind()
+            binding.input("patches", np.ascontiguousarray(patches[piece]))
+            # Ours, not the arena's, which could not be given back with it.
+            binding.output("rows", encoded[piece])
+            binding.run(give_back=True)
+        return encoded[:, 0]
 
     def _embed(self, tokens: list[int]) -> FloatArray:
         rows: FloatArray = self._table[np.asarray(tokens)].astype(np.float32)

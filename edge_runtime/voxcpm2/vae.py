@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from edge_runtime.backends.protocol import Graph
 from edge_runtime.cancel import CancelToken
+from edge_runtime.memory.guard import MemoryGuard
 from edge_runtime.noise import Noise
 from edge_runtime.voxcpm2.spec import StreamSpec, VoxCpm2Spec
 
@@ -16,25 +17,40 @@ FloatArray = npt.NDArray[np.float32]
 ENCODE_PATCHES = 16
 
 
-class _Stream:
-    """A streaming graph with its states."""
+class _EncoderStream:
+    """The encoder with its states.
 
-    def __init__(self, graph: Graph, spec: StreamSpec, *, give_back: bool = False) -> None:
+    All outputs are bound to arrays of ours: one inside ONNX Runtime's arena would keep the whole
+    piece that it lies in from being given back.
+    """
+
+    def __init__(self, graph: Graph, spec: VoxCpm2Spec) -> None:
         self._graph = graph
-        self._give_back = give_back
-        self._states = {
-            f"state_{index}": np.zeros(shape, np.float32) for index, shape in enumerate(spec.states)
-        }
+        self._spec = spec
+        self._states = [np.zeros(shape, np.float32) for shape in spec.vae_encoder.states]
 
-    def run(self, feeds: dict[str, FloatArray], output: str) -> FloatArray:
-        """Run one chunk and keep the states it leaves."""
-        results = self._graph.run({**feeds, **self._states}, give_back=self._give_back)
-        self._states = {name: results[f"next_{name}"] for name in self._states}
-        return results[output]
+    def run(self, audio: FloatArray) -> FloatArray:
+        """Encode samples [1, 1, n] to a latent [1, D, frames], and keep the states it leaves."""
+        frames = audio.shape[2] // self._spec.vae_encoder.hop
+        latent = np.empty((1, self._spec.latent_dim, frames), np.float32)
+        following = [np.empty_like(state) for state in self._states]
+        binding = self._graph.bind()
+        binding.input("audio", audio)
+        binding.output("latent", latent)
+        for index, (state, left) in enumerate(zip(self._states, following, strict=True)):
+            binding.input(f"state_{index}", state)
+            binding.output(f"next_state_{index}", left)
+        binding.run(give_back=True)
+        self._states = following
+        return latent
 
 
 def encode_audio(
-    graph: Graph, spec: VoxCpm2Spec, audio: FloatArray, cancel: CancelToken | None = None
+    graph: Graph,
+    spec: VoxCpm2Spec,
+    audio: FloatArray,
+    cancel: CancelToken | None = None,
+    guard: MemoryGuard | None = None,
 ) -> FloatArray | None:
     """Encode audio to latent patches.
 
@@ -43,20 +59,42 @@ def encode_audio(
         spec: Sizes.
         audio: Mono samples at the encoder's rate, a whole number of patches.
         cancel: Checked before every chunk.
+        guard: Asked before every chunk.
 
     Returns:
         Patches [N, P, D], or None when cancelled.
+
+    Raises:
+        MemoryBudgetError: Others have taken the memory that was free.
     """
-    stream = _Stream(graph, spec.vae_encoder, give_back=True)
+    stream = _EncoderStream(graph, spec)
     chunk = ENCODE_PATCHES * spec.patch_size * spec.vae_encoder.hop
     frames = []
     for start in range(0, len(audio), chunk):
         if cancel is not None and cancel.cancelled:
             return None
+        if guard is not None:
+            guard.check("Encoding the reference")
         piece = np.ascontiguousarray(audio[None, None, start : start + chunk], np.float32)
-        frames.append(stream.run({"audio": piece}, "latent")[0].T)
+        frames.append(stream.run(piece)[0].T)
     latent = np.concatenate(frames)
     return np.ascontiguousarray(latent.reshape(-1, spec.patch_size, spec.latent_dim))
+
+
+class _Stream:
+    """A streaming graph with its states."""
+
+    def __init__(self, graph: Graph, spec: StreamSpec) -> None:
+        self._graph = graph
+        self._states = {
+            f"state_{index}": np.zeros(shape, np.float32) for index, shape in enumerate(spec.states)
+        }
+
+    def run(self, feeds: dict[str, FloatArray], output: str) -> FloatArray:
+        """Run one chunk and keep the states it leaves."""
+        results = self._graph.run({**feeds, **self._states})
+        self._states = {name: results[f"next_{name}"] for name in self._states}
+        return results[output]
 
 
 class VaeDecoder:

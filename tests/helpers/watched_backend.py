@@ -62,10 +62,8 @@ class _Graph:
     def name(self) -> str:
         return self._inner.name
 
-    def run(
-        self, feeds: Mapping[str, Array], *, give_back: bool = False
-    ) -> dict[str, npt.NDArray[np.float32]]:
-        results = self._inner.run(feeds, give_back=give_back)
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, npt.NDArray[np.float32]]:
+        results = self._inner.run(feeds)
         _note(self._watch, self.name)
         return results
 

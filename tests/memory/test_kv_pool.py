@@ -85,12 +85,39 @@ def test_the_books_balance_and_the_pool_never_holds_more_than_it_may(
     assert pool.nbytes == 0
 
 
-def test_growth_leaves_no_second_copy_in_the_pool() -> None:
-    pool = KVPool(MIB)
-    cache = KVCache(SHAPE, 16, pool=pool)
-    cache.reserve(96)
-    assert pool.nbytes == 0
-    assert pool.live_bytes == cache.nbytes
+def test_growth_leaves_the_old_buffers_to_the_next_request_only_where_both_fit(
+    tight: MemoryGuard, tree: FakeTree
+) -> None:
+    pool = KVPool(64 * MIB)
+    cache = KVCache(BIG, rows_of(16 * MIB), pool=pool, guard=tight)
+    cache.reserve(rows_of(32 * MIB))
+    assert (pool.nbytes, pool.live_bytes) == (16 * MIB, 32 * MIB)
+    pool.clear()
+    tree.status(anonymous=32)
+    cache.reserve(rows_of(48 * MIB))
+    assert (pool.nbytes, pool.live_bytes) == (0, 48 * MIB)
+
+
+def test_the_pool_keeps_whole_caches_small_ones_before_large_ones() -> None:
+    pool = KVPool(50 * MIB)
+
+    def speak(*sizes: int) -> int:
+        held = [KVCache(BIG, rows_of(size * MIB), pool=pool) for size in sizes]
+        for cache in held:
+            cache.release()
+        return pool.nbytes // MIB
+
+    assert speak(64) == 0
+    assert speak(32) == 32
+    assert speak(48) == 32
+    # Both do not fit, and the smaller one is asked for more often.
+    assert speak(24) == 24
+    assert speak(32) == 24
+    assert speak(16) == 40
+    assert speak(24, 16, 8) == 48
+    assert speak(24, 24) == 48
+    # What is kept has settled: requests of any of these lengths change nothing any more.
+    assert [speak(size) for size in (8, 64, 16, 48, 24, 32)] == [48] * 6
 
 
 def test_only_valid_rows_are_copied_by_growth_and_from_snapshots() -> None:
@@ -160,9 +187,7 @@ def test_pooled_buffers_of_another_size_do_not_count_as_room(tight: MemoryGuard)
     assert caught.value.needed == 48 * MIB
 
 
-def test_pooled_buffers_of_the_right_size_need_no_room(
-    tight: MemoryGuard, tree: FakeTree
-) -> None:
+def test_pooled_buffers_of_the_right_size_need_no_room(tight: MemoryGuard, tree: FakeTree) -> None:
     pool = KVPool(64 * MIB)
     tight.add_step(LadderStep("emptied the pool", pool.clear))
     KVCache(BIG, rows_of(16 * MIB), pool=pool).release()

@@ -1,5 +1,6 @@
 """Token ids: equal to the official wrapper's, and never a control token from text."""
 
+import ctypes
 import importlib.util
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -197,3 +198,23 @@ def test_an_entry_that_cannot_be_split_without_an_unknown_token_is_a_bundle_erro
     path.write_text(json.dumps(description))
     with pytest.raises(BundleError):
         Tokenizer.load(path, frozenset())
+
+
+def test_texts_leave_nothing_behind(tmp_path) -> None:
+    class Heap(ctypes.Structure):
+        _fields_ = (("_before", ctypes.c_size_t * 7), ("used", ctypes.c_size_t),
+                    ("_after", ctypes.c_size_t * 2))  # fmt: skip
+
+    count = getattr(ctypes.CDLL(None), "mallinfo2", None)
+    if count is None:
+        pytest.skip("this libc does not tell what its heap holds")
+    count.restype = Heap
+    path = tmp_path / "tokenizer.json"
+    build().save(str(path))
+    tokenizer = Tokenizer.load(path, frozenset())
+    tokenizer.encode("hi")
+    before = count().used
+    for number in range(3000):
+        tokenizer.encode(f"hi {number} " * 8)
+    # The library's own cache of pieces would hold ten million.
+    assert count().used - before < 100_000
