@@ -34,6 +34,7 @@ from edge_runtime.prepare.prepared_bundle import (
     make_prepared,
 )
 from edge_runtime.resources import Resources
+from edge_runtime.runtime_choice import RuntimeChoice
 from edge_runtime.state_folder import state_folder
 
 HARD_VARIABLE = "BOARDVOICE_MEMORY_LIMIT"
@@ -109,14 +110,15 @@ def open_device(bundle_folder: str | Path, options: LoadOptions) -> tuple[Bundle
     if os.environ.get(MALLOC_VARIABLE) != "keep":
         malloc.fix_thresholds(malloc.MMAP_THRESHOLD)
     guard = MemoryGuard(memory_settings(profile, options))
-    threads = options.threads or _threads(profile)
+    runtime = RuntimeChoice(options.threads or _threads(profile), profile.runtime.spinning)
     bundle = Bundle.open(bundle_folder, verify=False)
     if options.backend is not None:
         if options.verify:
             bundle.verify()
         return bundle, Resources(
-            options.backend, profile, guard, not_prepared="another back end is used"
-        )
+            options.backend, profile, guard, not_prepared="another back end is used",
+            runtime=runtime,
+        )  # fmt: skip
     reason, fallback, prepared = _not_wanted(bundle, profile, options), False, None
     key = PreparationKey.of(bundle, kv_dtype=profile.kv.dtype)
     if not reason:
@@ -127,15 +129,17 @@ def open_device(bundle_folder: str | Path, options: LoadOptions) -> tuple[Bundle
         # options were: later loads trust it without reading the originals.
         bundle.verify(skip_graphs=prepared is not None)
     if make:
-        prepared, reason = _prepare(bundle, key, guard, threads, options.on_prepare)
+        prepared, reason = _prepare(bundle, key, guard, runtime.threads, options.on_prepare)
         fallback = prepared is None
     backend = OrtBackend(
-        threads,
-        spinning=profile.runtime.spinning,
+        runtime.threads,
+        spinning=runtime.spinning,
         prepared=prepared.folder if prepared is not None else None,
     )
     costs = prepared.info.costs if prepared is not None else {}
-    return bundle, Resources(backend, profile, guard, costs, reason, fallback)
+    return bundle, Resources(
+        backend, profile, guard, costs, reason, fallback, runtime=runtime
+    )
 
 
 def family_module(bundle: Bundle) -> ModuleType:

@@ -11,6 +11,7 @@ from edge_runtime.bundle import Bundle, graph_name
 from edge_runtime.memory.guard import MemoryGuard
 from edge_runtime.memory.limits import ProcessMemory
 from edge_runtime.prepare.prepared_bundle import GraphCost
+from edge_runtime.runtime_choice import RuntimeChoice
 
 _MIB = 1 << 20
 # Where nothing was measured: packed weights are copies of the file, and some scratch memory.
@@ -31,6 +32,7 @@ class Resources:
         not_prepared: Why the bundle runs without prepared weights; empty when it has them.
         fallback: Whether it was meant to have them.
         measured: Anonymous memory that loading each graph took, as it was just now.
+        runtime: How graphs are run.
     """
 
     backend: Backend
@@ -40,6 +42,7 @@ class Resources:
     not_prepared: str = ""
     fallback: bool = False
     measured: dict[str, int] = field(default_factory=dict)
+    runtime: RuntimeChoice = field(default_factory=RuntimeChoice)
 
     def load(self, bundle: Bundle, name: str) -> Graph:
         """Load a graph file of a bundle, after the guard has agreed.

@@ -26,3 +26,17 @@ def probes(model: Mapping[str, Any], kv_dtype: str) -> dict[str, GraphProbe]:
         kv_dtype: Storage of keys and values.
     """
     return largest_inputs(VoxCpm2Spec.model_validate(model), kv_dtype)
+
+
+def component_of(graph: str, shapes: Mapping[str, tuple[int, ...]]) -> str:
+    """The component, as the metrics name them, that a run of a graph belongs to.
+
+    Args:
+        graph: Graph name.
+        shapes: Shape of every input.
+    """
+    if graph == "lm":
+        return "lm_step" if shapes["rows"][1] == 1 else "prefill"
+    return {"flow_condition": "flow", "vae_decoder": "vae_decode", "vae_encoder": "encode"}.get(
+        graph, graph
+    )
