@@ -84,11 +84,11 @@ def _pair(name: str, pair: dict[str, Any]) -> Iterator[str]:
 
 def _run(name: str, run: BenchResult) -> Iterator[str]:
     setup, machine, probe = run.setup, run.machine, run.probe
-    kind = "seeded weights" if setup.synthetic else "trained weights"
+    kind = ", seeded weights" if setup.synthetic else ""
     yield (
         f"### {setup.bundle}, {setup.weights}, {machine.cpu}\n\n"
         f"{run.taken}, {setup.threads} threads, onnxruntime {machine.onnxruntime}, KV "
-        f"{setup.kv_dtype}, {'prepared' if setup.prepared else 'not prepared'}, {kind}; "
+        f"{setup.kv_dtype}, {'prepared' if setup.prepared else 'not prepared'}{kind}; "
         f"{setup.runs} runs of {setup.patches} patches after {setup.prefix_rows} rows, "
         f"{setup.steps} steps, guidance {setup.cfg:g} ([result](benchmarks/{name}))\n"
     )
