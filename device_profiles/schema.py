@@ -19,11 +19,11 @@ class RuntimeSection(_Section):
 
     Attributes:
         threads: Threads per session, or ``auto``: every CPU this process may use.
-        spinning: Whether idle pool threads spin.
+        spinning: Whether idle pool threads spin between the nodes of a run.
     """
 
     threads: int | Literal["auto"] = Field("auto")
-    spinning: bool = True
+    spinning: bool = False
 
     @model_validator(mode="after")
     def _positive(self) -> RuntimeSection:

@@ -32,7 +32,7 @@ class OrtBackend:
 
     Attributes:
         threads: Threads of each session's pool (the sessions run in turn, never at once).
-        spinning: Whether idle pool threads spin; faster between short graphs, costs power.
+        spinning: Whether idle pool threads spin between the nodes of a run; costs power.
         prepared: Folder with graphs prepared for this device, or None. A graph found there is
             loaded from there, its packed weights mapped instead of copied.
     """
@@ -70,6 +70,9 @@ def session_options(threads: int, *, spinning: bool) -> ort.SessionOptions:
     options.enable_mem_pattern = False
     options.log_severity_level = _ERRORS_ONLY
     options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
+    # Each session has a pool of its own: threads that spin on after a run take the cores from the
+    # next session's. Within a run they still spin.
+    options.add_session_config_entry("session.force_spinning_stop", "1")
     return options
 
 

@@ -1,11 +1,11 @@
-"""Bidirectional attention over a handful of rows (one patch), from standard operators."""
+"""Bidirectional attention over a handful of rows (one patch)."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from export.checkpoint.tensor_source import FloatArray
-from export.graph.builder import GraphBuilder
+from export.graph.builder import MICROSOFT, GraphBuilder
 from export.graph.linear import LinearWeight, linear
 from export.graph.parameters import Parameters
 from export.graph.transformer import attention_scale, stack
@@ -40,12 +40,16 @@ def local_stack(
         [B, wanted rows, hidden].
     """
     start, stop = wanted
+    tables = None
+    if rope is not None:
+        names = ("rope.cos", "rope.sin")
+        tables = tuple(map(graph.weight, rope, names))
 
     def attend(index: int, normed: str, residual: str) -> tuple[str, str]:
         attention = params.at("layers", index, "self_attn")
         last = index == spec.num_layers - 1
         span = (start, stop) if last and wanted != (0, rows) else (0, rows)
-        result = _attention(graph, normed, attention, spec, kind, rope, rows, span)
+        result = _attention(graph, normed, attention, spec, kind, tables, rows, span)
         if span != (0, rows):
             residual = graph.slice(residual, start, stop, 1, name="wanted")
         return result, residual
@@ -59,7 +63,7 @@ def _attention(
     params: Parameters,
     spec: TransformerSpec,
     kind: LayerKind,
-    rope: tuple[FloatArray, FloatArray] | None,
+    rope: tuple[str, ...] | None,
     rows: int,
     span: tuple[int, int],
 ) -> str:
@@ -82,11 +86,11 @@ def _attention(
         fused = linear(graph, value, LinearWeight.stacked(*weights[1:]), kind, name="kv")
         key, values = graph.nodes("Split", [fused], 2, name="split", axis=-1, num_outputs=2)
     count = stop - start
+    if rope is not None:
+        query = _rotate(graph, query, rope, start)
+        key = _rotate(graph, key, rope, 0)
     query = graph.reshape(query, (0, count, kv_heads, group, size))
     key = graph.reshape(key, (0, rows, kv_heads, size))
-    if rope is not None:
-        query = _rotate(graph, query, rope, (start, stop), (1, count, 1, 1, size // 2))
-        key = _rotate(graph, key, rope, (0, rows), (1, rows, 1, size // 2))
     # [B, S, kv, group, d] -> [B, kv, group * S, d]: the group's queries share a key head, so keys
     # and values are never repeated.
     query = graph.node("Transpose", [query], perm=[0, 2, 3, 1, 4], name="by_head")
@@ -106,23 +110,9 @@ def _attention(
     return linear(graph, mixed, output, kind, name="output")
 
 
-def _rotate(
-    graph: GraphBuilder,
-    value: str,
-    rope: tuple[FloatArray, FloatArray],
-    span: tuple[int, int],
-    shape: tuple[int, ...],
-) -> str:
-    """Rotate the two halves of the last axis by constant angles."""
-    cosine, sine = (
-        graph.constant(table[span[0] : span[1]].reshape(shape), np.float32, name)
-        for table, name in zip(rope, ("cos", "sin"), strict=True)
+def _rotate(graph: GraphBuilder, value: str, rope: tuple[str, ...], start: int) -> str:
+    """Rotate heads that lie side by side [B, S, heads * size]; the first row is at ``start``."""
+    position = graph.constant([start], np.int64, "position")
+    return graph.node(
+        "RotaryEmbedding", [value, position, *rope], domain=MICROSOFT, name="rotated"
     )
-    first, second = graph.nodes("Split", [value], 2, name="halves", axis=-1, num_outputs=2)
-
-    def product(half: str, table: str) -> str:
-        return graph.node("Mul", [half, table], name="turn")
-
-    low = graph.node("Sub", [product(first, cosine), product(second, sine)], name="low")
-    high = graph.node("Add", [product(second, cosine), product(first, sine)], name="high")
-    return graph.node("Concat", [low, high], axis=-1, name="rotated")
