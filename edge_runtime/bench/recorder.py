@@ -72,10 +72,8 @@ class _Graph:
     def name(self) -> str:
         return self.inner.name
 
-    def run(
-        self, feeds: Mapping[str, Array], *, give_back: bool = False
-    ) -> dict[str, npt.NDArray[np.float32]]:
-        results = self.inner.run(feeds, give_back=give_back)
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, npt.NDArray[np.float32]]:
+        results = self.inner.run(feeds)
         self.recorder.note(GraphRun(self.graph, _shapes(feeds)))
         return results
 
