@@ -19,10 +19,11 @@ _BLOCK_PRODUCT = "MatMulNBits"
 _CONVOLUTIONS = ("Conv", "ConvTranspose", "ConvInteger")
 # Operators that ONNX's own shape inference does not know; their first (and fourth) output has
 # the shape of their first input.
-_NORMS = (
+_SAME_SHAPE = (
     "SimplifiedLayerNormalization",
     "SkipSimplifiedLayerNormalization",
     "SkipLayerNormalization",
+    "RotaryEmbedding",
 )
 _ATTENTION = "GroupQueryAttention"
 
@@ -151,8 +152,8 @@ def _standard(node: onnx.NodeProto, sizes: Mapping[str, Shape]) -> list[onnx.Nod
         return _product(node, (_attribute(node, "K", 0), _attribute(node, "N", 0)))
     if node.op_type in ("DynamicQuantizeMatMul", "MatMulIntegerToFloat"):
         return _product(node, sizes[node.input[1]]) if node.input[1] in sizes else [node]
-    if node.op_type in _NORMS:
-        # The other two are for training, and empty here.
+    if node.op_type in _SAME_SHAPE:
+        # Two more outputs of norms are for training, and empty here.
         return [
             helper.make_node("Identity", [node.input[0]], [name])
             for index, name in enumerate(node.output)
