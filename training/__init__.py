@@ -1,0 +1,1 @@
+"""Recipes that train models; shipped with the source only."""

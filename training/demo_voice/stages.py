@@ -1,0 +1,92 @@
+"""What each stage reads and writes under the state folder."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from training.demo_voice.corpus import TRAIN_SEED, Corpus, test_texts
+from training.demo_voice.latent_space import LatentSpace
+from training.demo_voice.texts import TextGenerator
+from training.demo_voice.tokens import VoiceTokens
+from training.demo_voice.wave_decoder import DecoderSizes
+
+UTTERANCES = 12000
+CODEC_SHARDS = 5
+SPACE_SECONDS = 1800
+LATENT = 32
+MERGES = 1200
+
+
+@dataclass(frozen=True)
+class State:
+    """The state folder.
+
+    Attributes:
+        folder: Where everything of one training lies.
+    """
+
+    folder: Path
+
+    @property
+    def corpus(self) -> Path:
+        """Teacher speech."""
+        return self.folder / "corpus"
+
+    def space(self) -> LatentSpace:
+        """The latent space; fitted at the first call."""
+        path = self.folder / "space.npz"
+        if not path.exists():
+            audio = self.stream(Corpus.load(self.corpus, CODEC_SHARDS))
+            LatentSpace.fit(audio[: SPACE_SECONDS * 16000], LATENT).save(path)
+        return LatentSpace.load(path)
+
+    def tokens(self) -> VoiceTokens:
+        """The tokenizer; learnt at the first call."""
+        path = self.folder / "merges.json"
+        if not path.exists():
+            texts = TextGenerator(TRAIN_SEED, frozenset(test_texts())).take(UTTERANCES)
+            path.write_text(json.dumps(VoiceTokens.learn(texts, MERGES).merges), encoding="utf-8")
+        merges = json.loads(path.read_text(encoding="utf-8"))
+        return VoiceTokens(tuple((first, second) for first, second in merges))
+
+    @staticmethod
+    def stream(corpus: Corpus) -> Tensor:
+        """All of a corpus' audio in a row, within ±1."""
+        return torch.from_numpy(corpus.audio).float() / 32767
+
+
+def teacher(state: State, count: int = UTTERANCES) -> None:
+    """Generate teacher speech."""
+    from training.demo_voice.corpus import make
+
+    make(state.corpus, count, "grid")
+
+
+def codec(state: State, until: int) -> None:
+    """Train the wave decoder up to step ``until``."""
+    from training.demo_voice.codec_training import CodecPlan, CodecTraining
+
+    torch.set_num_threads(1)
+    audio = state.stream(Corpus.load(state.corpus, CODEC_SHARDS))
+    CodecTraining(state.folder, audio, state.space(), CodecPlan(steps=8000), DecoderSizes()).run(
+        until
+    )
+
+
+def voice(state: State, until: int) -> None:
+    """Train language models and flow up to step ``until``."""
+    from training.demo_voice.design import config
+    from training.demo_voice.voice_data import VoiceData
+    from training.demo_voice.voice_training import VoicePlan, VoiceTraining
+
+    torch.set_num_threads(1)
+    space, tokens = state.space(), state.tokens()
+    data = VoiceData(Corpus.load(state.corpus), space, tokens)
+    held_out = VoiceData(Corpus.load(state.corpus / "test"), space, tokens)
+    sizes = config(len(tokens.vocabulary()), DecoderSizes(latent=LATENT))
+    VoiceTraining(state.folder, data, held_out, sizes, VoicePlan()).run(until)
