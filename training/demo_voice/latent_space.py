@@ -24,6 +24,7 @@ PER_FRAME = FRAME // HOP
 # The spectra's common centre lies 144 samples into the frame, the frame's own is at 320.
 DELAY = 176
 _FLOOR = 1e-6
+_CHUNK = 8192
 # Between principal components as they are (0) and whitened ones (1): a flow model spends its
 # effort on what is large, and the small components matter less.
 _WHITENING = 0.6
@@ -47,9 +48,13 @@ def mel_filters(size: int, bands: int, low: float = 40.0) -> Tensor:
 def log_mel_frames(audio: Tensor) -> Tensor:
     """Log-mel patches in dB, [frames, PER_FRAME * MELS], of audio [samples]; causal."""
     padded = functional.pad(audio, (WINDOW - HOP, 0))
-    rows = padded.unfold(0, WINDOW, HOP) * torch.hann_window(WINDOW)
-    power = torch.fft.rfft(rows, FFT).abs().pow(2) / (WINDOW * 3 / 8)
-    decibel = 10 * torch.log10(power @ mel_filters(FFT, MELS) + _FLOOR)
+    window, filters = torch.hann_window(WINDOW), mel_filters(FFT, MELS)
+    bands = []
+    # In parts: an hour of spectra at once would take gigabytes.
+    for rows in padded.unfold(0, WINDOW, HOP).split(_CHUNK):
+        power = torch.fft.rfft(rows * window, FFT).abs().pow(2) / (WINDOW * 3 / 8)
+        bands.append(power @ filters)
+    decibel = 10 * torch.log10(torch.cat(bands) + _FLOOR)
     return decibel[: len(decibel) // PER_FRAME * PER_FRAME].reshape(-1, PER_FRAME * MELS)
 
 

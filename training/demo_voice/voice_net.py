@@ -29,7 +29,7 @@ class Norm(nn.Module):
         self.eps = eps
 
     def forward(self, value: Tensor) -> Tensor:
-        return functional.rms_norm(value, self.weight.shape, self.weight, self.eps)
+        return functional.rms_norm(value.float(), self.weight.shape, self.weight, self.eps)
 
 
 class Attention(nn.Module):

@@ -81,15 +81,17 @@ class Stage(nn.Module):
         super().__init__()
         self.rate = rate
         self.alpha = nn.Parameter(torch.ones(width))
-        self.now = nn.Linear(width, width // 2 * rate)
+        self.now = nn.Linear(width, width // 2 * rate, bias=False)
         self.before = nn.Linear(width, width // 2 * rate, bias=False)
+        self.bias = nn.Parameter(torch.zeros(width // 2))
         self.units = nn.Sequential(*(Unit(width // 2, d) for d in DILATIONS))
 
     def forward(self, value: Tensor) -> Tensor:
         batch, count, width = value.shape
         value = snake(value, self.alpha)
         raised = self.now(value) + past(self.before(value), 1)[:, :count]
-        result: Tensor = self.units(raised.reshape(batch, count * self.rate, width // 2))
+        raised = raised.reshape(batch, count * self.rate, width // 2) + self.bias
+        result: Tensor = self.units(raised)
         return result
 
 
@@ -127,3 +129,62 @@ class WaveDecoder(nn.Module):
             part = value @ taps[:, step * self.last : (step + 1) * self.last]
             audio = audio + past(part, step)[:, :count]
         return torch.tanh(audio.reshape(batch, -1) + self.bias)
+
+    def official_tensors(self) -> dict[str, Tensor]:
+        """Tensors of AudioVAE v2's decoder (depthwise, no rate conditions), weight-normalized."""
+        rates, width = self.sizes.rates, self.sizes.width
+        tensors: dict[str, Tensor] = {}
+
+        def convolution(name: str, weight: Tensor, bias: Tensor) -> None:
+            tensors.update({f"{name}.{k}": v for k, v in normalized(weight).items()})
+            tensors[f"{name}.bias"] = bias
+
+        def alpha(name: str, value: Tensor) -> None:
+            tensors[f"{name}.alpha"] = value.view(1, -1, 1)
+
+        convolution("decoder.model.0", self.mix.weight.T[:, None], self.mix.bias)
+        convolution("decoder.model.1", self.rise.weight[..., None], self.rise.bias)
+        for index, stage in enumerate(self.stages):
+            block, outputs = f"decoder.model.{index + 2}.block", width // 2 ** (index + 1)
+            alpha(f"{block}.0", stage.alpha)
+            taps = [
+                half.weight.view(rates[index], outputs, -1).permute(2, 1, 0)
+                for half in (stage.now, stage.before)
+            ]
+            convolution(f"{block}.1", torch.cat(taps, dim=-1), stage.bias)
+            for number, unit in enumerate(stage.units):
+                name = f"{block}.{number + 2}.block"
+                alpha(f"{name}.0", unit.alpha0)
+                convolution(f"{name}.1", unit.mix.weight.T[:, None], unit.mix.bias)
+                alpha(f"{name}.2", unit.alpha1)
+                convolution(f"{name}.3", unit.point.weight[..., None], unit.point.bias)
+        count = len(rates)
+        inputs, outputs = width // 2 ** (count - 1), width // 2**count
+        block = f"decoder.model.{count + 1}.block"
+        alpha(f"{block}.0", self.alpha)
+        # The 26 taps: the first 20 go through channel 0 at once, the last 6 through channel 1,
+        # which the last convolution delays by 6 samples.
+        kernel = self.taps.new_zeros(inputs, outputs, 2 * self.last)
+        kernel[:, 0] = self.taps[:, : 2 * self.last]
+        kernel[:, 1, 2 * self.last - KERNEL + 1 :] = self.taps[:, 2 * self.last :]
+        nothing = self.taps.new_zeros(outputs)
+        convolution(f"{block}.1", kernel, nothing)
+        for number in range(len(DILATIONS)):
+            name = f"{block}.{number + 2}.block"
+            alpha(f"{name}.0", nothing)
+            convolution(f"{name}.1", self.taps.new_zeros(outputs, 1, KERNEL), nothing)
+            alpha(f"{name}.2", nothing)
+            convolution(f"{name}.3", self.taps.new_zeros(outputs, outputs, 1), nothing)
+        alpha(f"decoder.model.{count + 2}", nothing)
+        mix = self.taps.new_zeros(1, outputs, KERNEL)
+        mix[0, 0, -1] = 1
+        mix[0, 1, 0] = 1
+        convolution(f"decoder.model.{count + 3}", mix, self.bias)
+        return {name: value.detach().clone().contiguous() for name, value in tensors.items()}
+
+
+def normalized(weight: Tensor) -> dict[str, Tensor]:
+    """Weight norm's pair of a kernel; kernels of zeros get a direction, so that none is 0 / 0."""
+    axes = tuple(range(1, weight.dim()))
+    norm = weight.square().sum(axes, keepdim=True).sqrt()
+    return {"weight_g": norm, "weight_v": torch.where(norm > 0, weight, torch.ones_like(weight))}
