@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
 from training.demo_voice import stages
@@ -11,17 +12,29 @@ from training.demo_voice import stages
 def main() -> None:
     """Run one stage."""
     parser = argparse.ArgumentParser(prog="training.demo_voice", description=__doc__)
-    parser.add_argument("stage", choices=("teacher", "codec", "voice"))
-    parser.add_argument("--state", type=Path, required=True, help="folder of this training")
-    parser.add_argument("--until", type=int, default=20000, help="step to stop at")
+    stage = parser.add_subparsers(dest="stage", required=True)
+    for name, text, until in (
+        ("teacher", "generate teacher speech", 0),
+        ("codec", "train the AudioVAE's decoder", 8000),
+        ("encoder", "train the AudioVAE's encoder", 2000),
+        ("voice", "train language models and flow", 20000),
+        ("checkpoint", "write a checkpoint from what is trained so far", 0),
+    ):
+        command = stage.add_parser(name, help=text)
+        command.add_argument("--state", type=Path, required=True, help="folder of this training")
+        if until:
+            command.add_argument("--until", type=int, default=until, help="step to stop at")
+        if name == "teacher":
+            command.add_argument("--count", type=int, default=stages.UTTERANCES, help="utterances")
     arguments = parser.parse_args()
     state = stages.State(arguments.state)
     if arguments.stage == "teacher":
-        stages.teacher(state)
-    elif arguments.stage == "voice":
-        stages.voice(state, arguments.until)
+        stages.teacher(state, arguments.count)
+    elif arguments.stage == "checkpoint":
+        print(json.dumps(stages.checkpoint(state)))
     else:
-        stages.codec(state, arguments.until)
+        train = {"codec": stages.codec, "encoder": stages.encoder, "voice": stages.voice}
+        train[arguments.stage](state, arguments.until)
 
 
 if __name__ == "__main__":

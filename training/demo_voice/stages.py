@@ -90,3 +90,19 @@ def voice(state: State, until: int) -> None:
     held_out = VoiceData(Corpus.load(state.corpus / "test"), space, tokens)
     sizes = config(len(tokens.vocabulary()), DecoderSizes(latent=LATENT))
     VoiceTraining(state.folder, data, held_out, sizes, VoicePlan()).run(until)
+
+
+def encoder(state: State, until: int) -> None:
+    """Train the wave encoder up to step ``until``."""
+    from training.demo_voice.encoder_training import EncoderPlan, EncoderTraining
+
+    torch.set_num_threads(1)
+    audio = state.stream(Corpus.load(state.corpus, CODEC_SHARDS))
+    EncoderTraining(state.folder, audio, state.space(), EncoderPlan()).run(until)
+
+
+def checkpoint(state: State) -> dict[str, int]:
+    """Write ``checkpoint`` in the state folder from what is trained so far."""
+    from training.demo_voice.checkpoint import write_checkpoint
+
+    return write_checkpoint(state.folder, state.tokens(), state.folder / "checkpoint")

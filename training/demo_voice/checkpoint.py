@@ -1,0 +1,66 @@
+"""The trained parts as a checkpoint in the official layout."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from edge_runtime.atomic import atomic_folder
+from training.demo_voice.design import config, config_document
+from training.demo_voice.tokens import VoiceTokens
+from training.demo_voice.voice_training import VoiceModel
+from training.demo_voice.wave_decoder import DecoderSizes, WaveDecoder
+from training.demo_voice.wave_encoder import WaveEncoder
+
+
+def write_checkpoint(
+    state: Path, tokens: VoiceTokens, folder: Path, *, average: bool = True
+) -> dict[str, int]:
+    """Write config, tokenizer, model and AudioVAE.
+
+    Args:
+        state: Folder with codec.pt, voice.pt and encoder.pt; without the last, the encoder is
+            untrained, and reference audio means nothing to the voice.
+        tokens: Tokenizer.
+        folder: Folder to make; one that is there is replaced.
+        average: The parameters' averages instead of the last ones.
+
+    Returns:
+        Steps that each part was trained for.
+    """
+    chosen = "average" if average else "model"
+    codec = torch.load(state / "codec.pt", weights_only=True)
+    sizes = DecoderSizes(
+        codec["sizes"]["latent"], codec["sizes"]["width"], tuple(codec["sizes"]["rates"])
+    )
+    decoder = WaveDecoder(sizes)
+    decoder.load_state_dict(codec[chosen])
+    saved = torch.load(state / "voice.pt", weights_only=True)
+    vocabulary = len(tokens.vocabulary())
+    voice = VoiceModel(config(vocabulary, sizes))
+    voice.load_state_dict(saved[chosen])
+    encoder = WaveEncoder(latent=sizes.latent)
+    steps = {"codec": codec["step"], "voice": saved["step"], "encoder": 0}
+    if (state / "encoder.pt").exists():
+        part = torch.load(state / "encoder.pt", weights_only=True)
+        encoder.load_state_dict(part["model"])
+        steps["encoder"] = part["step"]
+    with atomic_folder(folder, replace=True) as part_folder:
+        document = config_document(vocabulary, sizes)
+        text = json.dumps(document, indent=2)
+        (part_folder / "config.json").write_text(text + "\n", encoding="utf-8", newline="\n")
+        tokens.write(part_folder)
+        save_file(
+            {name: value.contiguous() for name, value in voice.net.state_dict().items()},
+            part_folder / "model.safetensors",
+            metadata={"format": "pt"},
+        )
+        save_file(
+            {**encoder.official_tensors(), **decoder.official_tensors()},
+            part_folder / "audiovae.safetensors",
+            metadata={"format": "pt"},
+        )
+    return steps
