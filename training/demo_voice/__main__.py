@@ -15,7 +15,7 @@ def main() -> None:
     stage = parser.add_subparsers(dest="stage", required=True)
     for name, text, until in (
         ("teacher", "generate teacher speech", 0),
-        ("codec", "train the AudioVAE's decoder", 8000),
+        ("codec", "train the AudioVAE's decoder", 3000),
         ("encoder", "train the AudioVAE's encoder", 2000),
         ("voice", "train language models and flow", 20000),
         ("checkpoint", "write a checkpoint from what is trained so far", 0),

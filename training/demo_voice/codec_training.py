@@ -30,7 +30,7 @@ class CodecPlan:
         wave: Weight of the phase-exact term; ``wave_end`` at the last step.
     """
 
-    steps: int = 12000
+    steps: int = 3000
     batch: int = 16
     frames: int = 32
     rate: float = 2e-3

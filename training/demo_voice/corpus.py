@@ -43,16 +43,27 @@ class Corpus:
         Raises:
             FileNotFoundError: There is none.
         """
+        paths = cls.paths(folder)[:limit]
+        if not paths:
+            raise FileNotFoundError(f"{folder} holds no shard; run the stage 'teacher' first")
+        return cls.read(paths)
+
+    @classmethod
+    def read(cls, paths: list[Path]) -> Corpus:
+        """These shards."""
         texts: list[str] = []
         parts: list[list[NDArray[np.int16]]] = []
-        for path in sorted(folder.glob("shard_*.npz"))[:limit]:
+        for path in paths:
             with np.load(path) as arrays:
                 texts += json.loads(str(arrays["texts"]))
                 parts.append([arrays[k] for k in ("lengths", "audio", "phonemes", "words")])
-        if not parts:
-            raise FileNotFoundError(f"{folder} holds no shard; run the stage 'teacher' first")
         lengths, audio, phonemes, words = (np.concatenate(part) for part in zip(*parts, strict=True))
         return cls(texts, lengths.astype(np.int64), audio, phonemes, words)
+
+    @staticmethod
+    def paths(folder: Path) -> list[Path]:
+        """Files of the shards, in order."""
+        return sorted(folder.glob("shard_*.npz"))
 
     @property
     def starts(self) -> NDArray[np.int64]:

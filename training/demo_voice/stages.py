@@ -73,7 +73,7 @@ def codec(state: State, until: int) -> None:
 
     torch.set_num_threads(1)
     audio = state.stream(Corpus.load(state.corpus, CODEC_SHARDS))
-    CodecTraining(state.folder, audio, state.space(), CodecPlan(steps=8000), DecoderSizes()).run(
+    CodecTraining(state.folder, audio, state.space(), CodecPlan(), DecoderSizes()).run(
         until
     )
 
@@ -86,8 +86,8 @@ def voice(state: State, until: int) -> None:
 
     torch.set_num_threads(1)
     space, tokens = state.space(), state.tokens()
-    data = VoiceData(Corpus.load(state.corpus), space, tokens)
-    held_out = VoiceData(Corpus.load(state.corpus / "test"), space, tokens)
+    data = VoiceData(state.corpus, space, tokens)
+    held_out = VoiceData(state.corpus / "test", space, tokens)
     sizes = config(len(tokens.vocabulary()), DecoderSizes(latent=LATENT))
     VoiceTraining(state.folder, data, held_out, sizes, VoicePlan()).run(until)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -44,27 +46,37 @@ class VoiceBatch:
 class VoiceData:
     """All sentences, with their latents."""
 
-    def __init__(self, corpus: Corpus, space: LatentSpace, tokens: VoiceTokens) -> None:
+    def __init__(self, folder: Path, space: LatentSpace, tokens: VoiceTokens) -> None:
         self.patches: list[Tensor] = []
         self.phonemes: list[Tensor] = []
         self.words: list[Tensor] = []
         self.tokens: list[list[list[int]]] = []
-        cache: dict[str, list[int]] = {}
-        for index, (text, length) in enumerate(zip(corpus.texts, corpus.lengths, strict=True)):
-            latents = space.encode(torch.from_numpy(corpus.utterance(index)))
-            self.patches.append(latents.reshape(-1, PATCH, latents.shape[-1]))
-            start = corpus.starts[index] // FRAME
-            part = slice(start, start + length // FRAME)
-            for store, labels in ((self.phonemes, corpus.phonemes), (self.words, corpus.words)):
-                store.append(torch.from_numpy(labels[part].astype(np.int64)).view(-1, PATCH))
-            for word in text.split():
-                if word not in cache:
-                    cache[word] = tokens.encode(word)[0]
-            self.tokens.append([cache[word] for word in text.split()])
+        known: dict[str, list[int]] = {}
+        for path in Corpus.paths(folder):
+            corpus = Corpus.read([path])
+            self._add(corpus, _latents(path, corpus, space), tokens, known)
         self.lengths = np.asarray(
             [sum(map(len, t)) + 1 + len(p) for t, p in zip(self.tokens, self.patches, strict=True)]
         )
         self.order = np.argsort(self.lengths, kind="stable")
+
+    def _add(
+        self,
+        corpus: Corpus,
+        latents: Tensor,
+        tokens: VoiceTokens,
+        known: dict[str, list[int]],
+    ) -> None:
+        starts = corpus.starts // FRAME
+        for index, (text, length) in enumerate(zip(corpus.texts, corpus.lengths, strict=True)):
+            part = slice(starts[index], starts[index] + length // FRAME)
+            self.patches.append(latents[part].reshape(-1, PATCH, latents.shape[-1]))
+            for store, labels in ((self.phonemes, corpus.phonemes), (self.words, corpus.words)):
+                store.append(torch.from_numpy(labels[part].astype(np.int64)).view(-1, PATCH))
+            for word in text.split():
+                if word not in known:
+                    known[word] = tokens.encode(word)[0]
+            self.tokens.append([known[word] for word in text.split()])
 
     def batch(self, step: int, size: int, seed: int) -> VoiceBatch:
         """Sentences of about one length, drawn by ``(seed, step)``."""
@@ -111,3 +123,19 @@ class VoiceData:
         )
         said = self.words[index]
         return ((said[:, :, None] == of_word) & (said >= 0)[:, :, None]).any(1)
+
+
+def _latents(path: Path, corpus: Corpus, space: LatentSpace) -> Tensor:
+    """Latents of a shard in a row; kept beside it, since making them takes minutes."""
+    kept = path.with_name(path.stem.replace("shard", "latents") + ".npy")
+    if not kept.exists():
+        made = torch.cat(
+            [
+                space.encode(torch.from_numpy(corpus.utterance(index)))
+                for index in range(len(corpus.texts))
+            ]
+        )
+        with kept.with_suffix(".part").open("wb") as file:
+            np.save(file, made.numpy())
+        os.replace(kept.with_suffix(".part"), kept)
+    return torch.from_numpy(np.load(kept))
