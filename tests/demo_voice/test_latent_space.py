@@ -29,9 +29,7 @@ def test_all_components_give_the_patches_back() -> None:
     audio = make_audio(400)
     patches = log_mel_frames(audio)
     space = LatentSpace.fit(audio, patches.shape[1])
-    torch.testing.assert_close(
-        space.patches(space.project(patches)), patches, atol=1e-2, rtol=1e-3
-    )
+    torch.testing.assert_close(space.patches(space.project(patches)), patches, atol=1e-2, rtol=1e-3)
 
 
 def test_saved_space_is_the_same(tmp_path: Path) -> None:

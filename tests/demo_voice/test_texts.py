@@ -7,6 +7,7 @@ import string
 from itertools import islice
 
 import pytest
+
 from training.demo_voice import spoken_numbers as say
 from training.demo_voice.texts import TextGenerator
 
@@ -72,7 +73,8 @@ def test_sentences_are_plain_and_over_four_hundred_words() -> None:
     words: set[str] = set()
     for sentence in islice(TextGenerator(3), 4000):
         assert set(sentence) <= allowed
-        assert sentence[0].isupper() and sentence[-1] in ".?"
+        assert sentence[0].isupper()
+        assert sentence[-1] in ".?"
         assert not re.search(r"\ba [aeiou]", sentence)
         words |= set(re.findall(r"[a-z']+", sentence.lower()))
     assert len(words) >= 400

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from edge_runtime.tokenizer import Tokenizer
 from training.demo_voice.texts import TextGenerator
 from training.demo_voice.tokens import AUDIO_START, VoiceTokens
-
-from edge_runtime.tokenizer import Tokenizer
 
 CONTROLS = frozenset({101, 102, 103, 104})
 

@@ -117,13 +117,9 @@ class CodecTraining:
         self.step += 1
         keep = min(plan.average, (self.step + 1) / (self.step + 10))
         with torch.no_grad():
-            for slow, fast in zip(
-                self.average.parameters(), self.model.parameters(), strict=True
-            ):
+            for slow, fast in zip(self.average.parameters(), self.model.parameters(), strict=True):
                 slow.lerp_(fast, 1 - keep)
-        return {name: getattr(terms, name).item() for name in vars(terms)} | {
-            "norm": size.item()
-        }
+        return {name: getattr(terms, name).item() for name in vars(terms)} | {"norm": size.item()}
 
     def run(self, until: int, every: int = 50, save_every: int = 250) -> None:
         """Train up to step ``until``; a line of means every ``every`` steps goes to codec.jsonl."""

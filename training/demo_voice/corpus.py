@@ -57,7 +57,9 @@ class Corpus:
             with np.load(path) as arrays:
                 texts += json.loads(str(arrays["texts"]))
                 parts.append([arrays[k] for k in ("lengths", "audio", "phonemes", "words")])
-        lengths, audio, phonemes, words = (np.concatenate(part) for part in zip(*parts, strict=True))
+        lengths, audio, phonemes, words = (
+            np.concatenate(part) for part in zip(*parts, strict=True)
+        )
         return cls(texts, lengths.astype(np.int64), audio, phonemes, words)
 
     @staticmethod
@@ -73,7 +75,8 @@ class Corpus:
     def utterance(self, index: int) -> NDArray[np.float32]:
         """Audio within ±1."""
         start = self.starts[index]
-        return self.audio[start : start + self.lengths[index]].astype(np.float32) / 32767
+        audio = self.audio[start : start + self.lengths[index]].astype(np.float32)
+        return audio / np.float32(32767)
 
 
 def test_texts() -> list[str]:

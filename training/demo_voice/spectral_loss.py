@@ -48,14 +48,16 @@ class SpectralLoss(nn.Module):
             if bands:
                 filters = self.get_buffer(f"mel_{size}")
                 bands_a, bands_b = (p.transpose(1, 2) @ filters for p in (first, second))
-                mel = mel + 0.5 * (
-                    torch.log(bands_a + _FLOOR**2) - torch.log(bands_b + _FLOOR**2)
-                ).abs().mean()
+                mel = (
+                    mel
+                    + 0.5
+                    * (torch.log(bands_a + _FLOOR**2) - torch.log(bands_b + _FLOOR**2)).abs().mean()
+                )
         count = len(_RESOLUTIONS)
         return SpectralTerms(log / count, mel / (count - 1), convergence / count, exact)
 
     def _spectrum(self, signal: Tensor, size: int, hop: int) -> Tensor:
         window = self.get_buffer(f"window_{size}")
-        return torch.stft(
-            signal, size, hop, window=window, center=False, return_complex=True
-        ) / (size**0.5)
+        raw = torch.stft(signal, size, hop, window=window, center=False, return_complex=True)
+        spectrum: Tensor = raw / (size**0.5)
+        return spectrum

@@ -73,9 +73,7 @@ def codec(state: State, until: int) -> None:
 
     torch.set_num_threads(1)
     audio = state.stream(Corpus.load(state.corpus, CODEC_SHARDS))
-    CodecTraining(state.folder, audio, state.space(), CodecPlan(), DecoderSizes()).run(
-        until
-    )
+    CodecTraining(state.folder, audio, state.space(), CodecPlan(), DecoderSizes()).run(until)
 
 
 def voice(state: State, until: int) -> None:

@@ -82,7 +82,9 @@ class HibariTeacher:
         harmonic, turn, noise, free, phase, pitch = (part[..., first:last] for part in spectra)
         frames = pitch.shape[0]
         pulses = self._pulses(pitch)
-        spectrum = _stft(pulses, frames) * np.exp(np.minimum(harmonic, 7) + 1j * np.pi * np.tanh(turn))
+        spectrum = _stft(pulses, frames) * np.exp(
+            np.minimum(harmonic, 7) + 1j * np.pi * np.tanh(turn)
+        )
         shape = harmonic.shape
         random = rng.standard_normal(shape) + 1j * rng.standard_normal(shape)
         spectrum += random * np.exp(np.minimum(noise, 7))

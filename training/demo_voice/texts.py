@@ -278,11 +278,16 @@ def _fills(source: random.Random) -> dict[str, Callable[[], str]]:
 
         return number
 
-    def letters(count: int) -> Callable[[], str]:
-        return lambda: " ".join(source.choice(_LETTERS) for _ in range(count))
+    def drawn(characters: str, least: int, most: int | None) -> str:
+        # The count is drawn only where there is a choice.
+        count = least if most is None else source.randint(least, most)
+        return " ".join(source.choice(characters) for _ in range(count))
 
-    def spelled(count: int) -> Callable[[], str]:
-        return lambda: say.digits("".join(source.choice("0123456789") for _ in range(count)))
+    def letters(least: int, most: int | None = None) -> Callable[[], str]:
+        return lambda: drawn(_LETTERS, least, most)
+
+    def spelled(least: int, most: int | None = None) -> Callable[[], str]:
+        return lambda: say.digits(drawn("0123456789", least, most).replace(" ", ""))
 
     def time() -> str:
         return say.clock(source.randint(1, 12), source.randint(0, 59))
@@ -317,9 +322,9 @@ def _fills(source: random.Random) -> dict[str, Callable[[], str]]:
         "ordinal": ordinal,
         "ordinalc": capital(ordinal),
         "letter": letters(1),
-        "letters": lambda: letters(source.randint(3, 5))(),
+        "letters": letters(3, 5),
         "letters2": letters(2),
-        "spelled": lambda: spelled(source.randint(3, 5))(),
+        "spelled": spelled(3, 5),
         "spelled3": spelled(3),
         "time": time,
         "quarters": lambda: say.clock_in_quarters(source.randint(1, 12), 5 * source.randrange(12)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
 from collections.abc import Iterable
@@ -35,7 +36,7 @@ class VoiceTokens:
         while len(merges) < count:
             pairs: Counter[tuple[str, str]] = Counter()
             for word, parts in pieces.items():
-                for pair in zip(parts, parts[1:], strict=False):
+                for pair in itertools.pairwise(parts):
                     pairs[pair] += words[word]
             if not pairs:
                 break
@@ -63,7 +64,7 @@ class VoiceTokens:
         for word in text.split():
             parts = [MARK, *word]
             while len(parts) > 1:
-                pairs = zip(parts, parts[1:], strict=False)
+                pairs = itertools.pairwise(parts)
                 best = min(pairs, key=lambda pair: rank.get(pair, len(rank)))
                 if best not in rank:
                     break

@@ -115,7 +115,7 @@ class Transformer(nn.Module):
         self.spec, self.theta = spec, theta
         if vocabulary:
             self.embed_tokens = nn.Embedding(vocabulary, spec.hidden)
-        self.layers = nn.ModuleList(Layer(spec) for _ in range(spec.num_layers))
+        self.layers: Any = nn.ModuleList(Layer(spec) for _ in range(spec.num_layers))
         self.norm = Norm(spec.hidden, spec.eps)
 
     def forward(self, value: Tensor, *, causal: bool) -> Tensor:
@@ -156,7 +156,7 @@ class TimeMlp(nn.Module):
 
 
 class Estimator(nn.Module):
-    """LocDiT: velocity [N, P, D] of noisy patches, given mu [N, 2 * hidden] and the patch before."""
+    """LocDiT: velocity [N, P, D] of noisy patches, given mu [N, 2 * hidden], the patch before."""
 
     def __init__(self, spec: TransformerSpec, theta: float, channels: int) -> None:
         super().__init__()

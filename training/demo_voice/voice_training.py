@@ -193,7 +193,8 @@ class VoiceTraining:
         self.step += 1
         keep = min(plan.average, (self.step + 1) / (self.step + 10))
         with torch.no_grad():
-            slow, fast = list(self.average.parameters()), list(self.model.parameters())
+            slow: list[Tensor] = list(self.average.parameters())
+            fast: list[Tensor] = list(self.model.parameters())
             torch._foreach_lerp_(slow, fast, 1 - keep)
         return {name: value.item() for name, value in losses.items()} | {"norm": size.item()}
 
@@ -202,7 +203,7 @@ class VoiceTraining:
         """Held-out losses of the average with the right text, and the flow's with a wrong one."""
         plan, indices = self.plan, list(range(min(count, len(self.held_out.patches))))
         swapped = indices[5:] + indices[:5]
-        result = {}
+        result: dict[str, float] = {}
         for name, texts in (("", indices), ("wrong_", swapped)):
             generator = torch.Generator().manual_seed(0)
             batch = self.held_out.gather(indices, texts)

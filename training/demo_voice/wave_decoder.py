@@ -9,6 +9,7 @@ its last transposed convolution and the last convolution are one synthesis filte
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -71,7 +72,8 @@ class Unit(nn.Module):
 
     def forward(self, value: Tensor) -> Tensor:
         inner = self.mix(snake(value, self.alpha0))
-        return value + self.point(snake(inner, self.alpha1))
+        result: Tensor = value + self.point(snake(inner, self.alpha1))
+        return result
 
 
 class Stage(nn.Module):
@@ -84,7 +86,7 @@ class Stage(nn.Module):
         self.now = nn.Linear(width, width // 2 * rate, bias=False)
         self.before = nn.Linear(width, width // 2 * rate, bias=False)
         self.bias = nn.Parameter(torch.zeros(width // 2))
-        self.units = nn.Sequential(*(Unit(width // 2, d) for d in DILATIONS))
+        self.units: Any = nn.Sequential(*(Unit(width // 2, d) for d in DILATIONS))
 
     def forward(self, value: Tensor) -> Tensor:
         batch, count, width = value.shape
@@ -105,7 +107,7 @@ class WaveDecoder(nn.Module):
         self.rise = nn.Linear(sizes.latent, sizes.width)
         *inner, self.last = sizes.rates
         widths = [sizes.width // 2**i for i in range(len(sizes.rates))]
-        self.stages = nn.ModuleList(
+        self.stages: Any = nn.ModuleList(
             Stage(w, rate) for w, rate in zip(widths, inner, strict=False)
         )
         self.alpha = nn.Parameter(torch.ones(widths[-1]))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -16,7 +18,7 @@ class Halving(nn.Module):
     def __init__(self, width: int, stride: int) -> None:
         super().__init__()
         self.stride = stride
-        self.units = nn.Sequential(*(Unit(width, d) for d in DILATIONS))
+        self.units: Any = nn.Sequential(*(Unit(width, d) for d in DILATIONS))
         self.alpha = nn.Parameter(torch.ones(width))
         self.now = nn.Linear(width * stride, 2 * width)
         self.before = nn.Linear(width * stride, 2 * width, bias=False)
@@ -43,7 +45,7 @@ class WaveEncoder(nn.Module):
     ) -> None:
         super().__init__()
         self.first = nn.Linear(KERNEL, width)
-        self.stages = nn.ModuleList(
+        self.stages: Any = nn.ModuleList(
             Halving(width * 2**index, stride) for index, stride in enumerate(strides)
         )
         self.mu = nn.Linear(_MU_KERNEL * width * 2 ** len(strides), latent)
