@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import string
+from importlib.resources import files
 from itertools import islice
 
 import pytest
 
 from training.demo_voice import spoken_numbers as say
+from training.demo_voice.corpus import held_out_texts
 from training.demo_voice.texts import TextGenerator
 
 
@@ -78,3 +80,8 @@ def test_sentences_are_plain_and_over_four_hundred_words() -> None:
         assert not re.search(r"\ba [aeiou]", sentence)
         words |= set(re.findall(r"[a-z']+", sentence.lower()))
     assert len(words) >= 400
+
+
+def test_evaluation_reads_the_sentences_that_nothing_is_trained_on() -> None:
+    shipped = (files("boardvoice") / "evaluation" / "sentences.txt").read_text("utf-8")
+    assert shipped.splitlines() == held_out_texts()

@@ -79,7 +79,7 @@ class Corpus:
         return audio / np.float32(32767)
 
 
-def test_texts() -> list[str]:
+def held_out_texts() -> list[str]:
     """The sentences that nothing is trained on."""
     return TextGenerator(TEST_SEED).take(TEST_COUNT)
 
@@ -87,7 +87,7 @@ def test_texts() -> list[str]:
 def make(folder: Path, count: int, pitch: Pitch) -> None:
     """Write ``count`` training utterances and the test set; shards that are there stay."""
     teacher = HibariTeacher(pitch)
-    tests = test_texts()
+    tests = held_out_texts()
     _write_shard(folder / "test" / "shard_0000.npz", teacher, tests, 0)
     texts = TextGenerator(TRAIN_SEED, frozenset(tests)).take(count)
     for start in range(0, count, SHARD):

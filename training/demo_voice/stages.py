@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from training.demo_voice.corpus import TRAIN_SEED, Corpus, test_texts
+from training.demo_voice.corpus import TRAIN_SEED, Corpus, held_out_texts
 from training.demo_voice.latent_space import LatentSpace
 from training.demo_voice.texts import TextGenerator
 from training.demo_voice.tokens import VoiceTokens
@@ -49,7 +49,7 @@ class State:
         """The tokenizer; learnt at the first call."""
         path = self.folder / "merges.json"
         if not path.exists():
-            texts = TextGenerator(TRAIN_SEED, frozenset(test_texts())).take(UTTERANCES)
+            texts = TextGenerator(TRAIN_SEED, frozenset(held_out_texts())).take(UTTERANCES)
             path.write_text(json.dumps(VoiceTokens.learn(texts, MERGES).merges), encoding="utf-8")
         merges = json.loads(path.read_text(encoding="utf-8"))
         return VoiceTokens(tuple((first, second) for first, second in merges))
