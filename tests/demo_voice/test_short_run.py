@@ -21,8 +21,8 @@ from training.demo_voice.latent_space import LatentSpace  # noqa: E402
 from training.demo_voice.stages import State  # noqa: E402
 from training.demo_voice.teacher import FRAME, PATCH  # noqa: E402
 from training.demo_voice.texts import TextGenerator  # noqa: E402
-from training.demo_voice.tokens import VoiceTokens  # noqa: E402
-from training.demo_voice.voice_data import VoiceData  # noqa: E402
+from training.demo_voice.tokens import REFERENCE_END, REFERENCE_START, VoiceTokens  # noqa: E402
+from training.demo_voice.voice_data import Said, VoiceData  # noqa: E402
 from training.demo_voice.voice_training import VoicePlan, VoiceTraining  # noqa: E402
 from training.demo_voice.wave_decoder import DecoderSizes  # noqa: E402
 
@@ -136,3 +136,26 @@ def test_teacher_says_what_its_labels_say() -> None:
     assert (np.diff(spoken) >= 0).all()
     assert set(spoken.tolist()) == set(range(5))
     assert np.array_equal(said.audio, HibariTeacher("grid").say(text, 0).audio)
+
+
+def test_reference_is_heard_but_not_spoken_and_two_sentences_stop_once(folder: Path) -> None:
+    state, tokens = State(folder), make_tokens()
+    data = VoiceData(state.corpus, state.space(), tokens)
+    single, pair, led = (
+        data.gather([said]) for said in (Said((2,)), Said((2, 3)), Said((2,), reference=4))
+    )
+    assert len(pair.before) == len(data.patches[2]) + len(data.patches[3])
+    assert pair.stop.tolist() == [0] * (len(pair.before) - 1) + [1]
+    lead = len(led.patches) - len(led.before)
+    assert lead == min(12, len(data.patches[4]))
+    assert led.scored.tolist() == [False] * lead + [True] * len(single.before)
+    assert led.tokens[0, 0] == REFERENCE_START
+    assert led.tokens[0, lead + 1] == REFERENCE_END
+    assert torch.equal(led.tokens[0, lead + 2 :], single.tokens[0])
+    assert torch.equal(led.spoken[:, lead + 2 :], single.spoken)
+    assert torch.equal(led.before, single.before)
+    # The second sentence's words are found behind the first one's.
+    first = sum(map(len, data.tokens[2]))
+    second = pair.spoken[len(data.patches[2]) :]
+    assert second.any(1).all()
+    assert not second[:, :first].any()

@@ -18,18 +18,25 @@ def main() -> None:
         ("codec", "train the AudioVAE's decoder", 3000),
         ("encoder", "train the AudioVAE's encoder", 2000),
         ("voice", "train language models and flow", 20000),
+        ("reconstruct", "write held-out speech as the codec gives it back", 0),
+        ("hear", "word error rates of teacher and codec", 0),
         ("checkpoint", "write a checkpoint from what is trained so far", 0),
     ):
         command = stage.add_parser(name, help=text)
         command.add_argument("--state", type=Path, required=True, help="folder of this training")
         if until:
             command.add_argument("--until", type=int, default=until, help="step to stop at")
-        if name == "teacher":
-            command.add_argument("--count", type=int, default=stages.UTTERANCES, help="utterances")
+        if name in ("teacher", "reconstruct"):
+            count = stages.UTTERANCES if name == "teacher" else 100
+            command.add_argument("--count", type=int, default=count, help="utterances")
     arguments = parser.parse_args()
     state = stages.State(arguments.state)
     if arguments.stage == "teacher":
         stages.teacher(state, arguments.count)
+    elif arguments.stage == "reconstruct":
+        print(json.dumps(stages.reconstruct(state, arguments.count)))
+    elif arguments.stage == "hear":
+        print(json.dumps(stages.hear(state)))
     elif arguments.stage == "checkpoint":
         print(json.dumps(stages.checkpoint(state)))
     else:

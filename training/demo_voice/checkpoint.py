@@ -16,6 +16,15 @@ from training.demo_voice.wave_decoder import DecoderSizes, WaveDecoder
 from training.demo_voice.wave_encoder import WaveEncoder
 
 
+def load_decoder(state: Path, *, average: bool = True) -> tuple[WaveDecoder, int]:
+    """The trained decoder of a state folder, and its step."""
+    codec = torch.load(state / "codec.pt", weights_only=True)
+    sizes = codec["sizes"]
+    decoder = WaveDecoder(DecoderSizes(sizes["latent"], sizes["width"], tuple(sizes["rates"])))
+    decoder.load_state_dict(codec["average" if average else "model"])
+    return decoder, codec["step"]
+
+
 def write_checkpoint(
     state: Path, tokens: VoiceTokens, folder: Path, *, average: bool = True
 ) -> dict[str, int]:
@@ -32,18 +41,14 @@ def write_checkpoint(
         Steps that each part was trained for.
     """
     chosen = "average" if average else "model"
-    codec = torch.load(state / "codec.pt", weights_only=True)
-    sizes = DecoderSizes(
-        codec["sizes"]["latent"], codec["sizes"]["width"], tuple(codec["sizes"]["rates"])
-    )
-    decoder = WaveDecoder(sizes)
-    decoder.load_state_dict(codec[chosen])
+    decoder, codec_step = load_decoder(state, average=average)
+    sizes = decoder.sizes
     saved = torch.load(state / "voice.pt", weights_only=True)
     vocabulary = len(tokens.vocabulary())
     voice = VoiceModel(config(vocabulary, sizes))
     voice.load_state_dict(saved[chosen])
     encoder = WaveEncoder(latent=sizes.latent)
-    steps = {"codec": codec["step"], "voice": saved["step"], "encoder": 0}
+    steps = {"codec": codec_step, "voice": saved["step"], "encoder": 0}
     if (state / "encoder.pt").exists():
         part = torch.load(state / "encoder.pt", weights_only=True)
         encoder.load_state_dict(part["model"])

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from training.demo_voice.corpus import TRAIN_SEED, Corpus, held_out_texts
-from training.demo_voice.latent_space import LatentSpace
 from training.demo_voice.texts import TextGenerator
 from training.demo_voice.tokens import VoiceTokens
-from training.demo_voice.wave_decoder import DecoderSizes
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from training.demo_voice.latent_space import LatentSpace
 
 UTTERANCES = 12000
 CODEC_SHARDS = 5
@@ -39,6 +40,8 @@ class State:
 
     def space(self) -> LatentSpace:
         """The latent space; fitted at the first call."""
+        from training.demo_voice.latent_space import LatentSpace
+
         path = self.folder / "space.npz"
         if not path.exists():
             audio = self.stream(Corpus.load(self.corpus, CODEC_SHARDS))
@@ -57,6 +60,8 @@ class State:
     @staticmethod
     def stream(corpus: Corpus) -> Tensor:
         """All of a corpus' audio in a row, within ±1."""
+        import torch
+
         return torch.from_numpy(corpus.audio).float() / 32767
 
 
@@ -70,8 +75,9 @@ def teacher(state: State, count: int = UTTERANCES) -> None:
 def codec(state: State, until: int) -> None:
     """Train the wave decoder up to step ``until``."""
     from training.demo_voice.codec_training import CodecPlan, CodecTraining
+    from training.demo_voice.wave_decoder import DecoderSizes
 
-    torch.set_num_threads(1)
+    _one_thread()
     audio = state.stream(Corpus.load(state.corpus, CODEC_SHARDS))
     CodecTraining(state.folder, audio, state.space(), CodecPlan(), DecoderSizes()).run(until)
 
@@ -81,8 +87,9 @@ def voice(state: State, until: int) -> None:
     from training.demo_voice.design import config
     from training.demo_voice.voice_data import VoiceData
     from training.demo_voice.voice_training import VoicePlan, VoiceTraining
+    from training.demo_voice.wave_decoder import DecoderSizes
 
-    torch.set_num_threads(1)
+    _one_thread()
     space, tokens = state.space(), state.tokens()
     data = VoiceData(state.corpus, space, tokens)
     held_out = VoiceData(state.corpus / "test", space, tokens)
@@ -94,9 +101,18 @@ def encoder(state: State, until: int) -> None:
     """Train the wave encoder up to step ``until``."""
     from training.demo_voice.encoder_training import EncoderPlan, EncoderTraining
 
-    torch.set_num_threads(1)
+    _one_thread()
     audio = state.stream(Corpus.load(state.corpus, CODEC_SHARDS))
     EncoderTraining(state.folder, audio, state.space(), EncoderPlan()).run(until)
+
+
+def reconstruct(state: State, count: int) -> dict[str, float]:
+    """Write held-out speech and its reconstructions under ``listening``."""
+    from training.demo_voice.listening import reconstruct
+
+    _one_thread()
+    corpus = Corpus.load(state.corpus / "test")
+    return reconstruct(state.folder, corpus, state.folder / "listening", count)
 
 
 def checkpoint(state: State) -> dict[str, int]:
@@ -104,3 +120,17 @@ def checkpoint(state: State) -> dict[str, int]:
     from training.demo_voice.checkpoint import write_checkpoint
 
     return write_checkpoint(state.folder, state.tokens(), state.folder / "checkpoint")
+
+
+def hear(state: State) -> dict[str, float]:
+    """Word error rates of what ``reconstruct`` wrote."""
+    from training.demo_voice.listening import hear
+
+    return hear(state.folder / "listening", held_out_texts())
+
+
+def _one_thread() -> None:
+    import torch
+
+    # The products are small: a second thread costs more than it brings.
+    torch.set_num_threads(1)

@@ -12,7 +12,7 @@ from typing import Any
 
 from export.synthetic.tokenizer import BEGIN, CONTROLS, END, MARK, UNKNOWN
 
-AUDIO_START = 101
+AUDIO_START, REFERENCE_START, REFERENCE_END = 101, 103, 104
 _CHARACTERS = [MARK, *(chr(code) for code in range(0x21, 0x7F))]
 _BYTES = [f"<0x{value:02X}>" for value in range(256)]
 

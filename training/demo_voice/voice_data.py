@@ -9,38 +9,63 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from training.demo_voice.corpus import Corpus
 from training.demo_voice.latent_space import LatentSpace
 from training.demo_voice.teacher import FRAME
-from training.demo_voice.tokens import AUDIO_START, VoiceTokens
+from training.demo_voice.tokens import (
+    AUDIO_START,
+    REFERENCE_END,
+    REFERENCE_START,
+    VoiceTokens,
+)
 
 PATCH = 4
+_PAIRS, _REFERENCES = 0.12, 0.08
+_LONGEST_REFERENCE = 12
+
+
+@dataclass(frozen=True)
+class Said:
+    """One request.
+
+    Attributes:
+        sentences: Indices of what is spoken, in a row.
+        reference: Index of a sentence whose audio comes first, as the voice to speak with.
+        texts: Indices of sentences whose words stand in front instead of the right ones.
+    """
+
+    sentences: tuple[int, ...]
+    reference: int | None = None
+    texts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class VoiceBatch:
-    """A padded batch; what is per audio row lies in a row over all sentences.
+    """A padded batch; what is per audio row lies in a row over all requests.
 
     Attributes:
         tokens: [B, T].
         is_audio: [B, T], bool.
-        patches: [N, P, D].
-        before: The patch in front of each, zeros for the first, [N, P, D].
+        patches: Of all audio rows, [M, P, D].
+        scored: Which of those are to be spoken, and not reference, [M], bool; N are.
+        sentence: Row of the batch that each belongs to, [M].
+        before: The patch in front of each spoken one, zeros for the first, [N, P, D].
         phonemes: [N, P].
-        stop: 1 for the last patch of a sentence, [N].
+        stop: 1 for the last patch of a request, [N].
         spoken: Text rows that are spoken in each patch, [N, T], bool; none where unknown.
-        sentence: Row of the batch that each patch belongs to, [N].
     """
 
     tokens: Tensor
     is_audio: Tensor
     patches: Tensor
+    scored: Tensor
+    sentence: Tensor
     before: Tensor
     phonemes: Tensor
     stop: Tensor
     spoken: Tensor
-    sentence: Tensor
 
 
 class VoiceData:
@@ -79,50 +104,97 @@ class VoiceData:
             self.tokens.append([known[word] for word in text.split()])
 
     def batch(self, step: int, size: int, seed: int) -> VoiceBatch:
-        """Sentences of about one length, drawn by ``(seed, step)``."""
+        """Requests of about one length, drawn by ``(seed, step)``.
+
+        Most are one sentence. Some are two in a row, which is what longer texts are; some follow
+        a reference, as the later pieces of a long text do.
+        """
         source = np.random.default_rng((seed, step))
         pool = min(4 * size, len(self.order))
         start = source.integers(0, len(self.order) - pool + 1)
-        return self.gather(source.permutation(self.order[start : start + pool])[:size].tolist())
+        picks = source.permutation(self.order[start : start + pool])[:size].tolist()
+        kind = source.random()
+        if kind < _PAIRS and size > 1:
+            half = size // 2
+            return self.gather(
+                [Said((a, b)) for a, b in zip(picks[:half], picks[half : 2 * half], strict=True)]
+            )
+        if kind < _PAIRS + _REFERENCES and size > 1:
+            count = -(-size * 2 // 3)
+            return self.gather(
+                [Said((pick,), reference=picks[at - 1]) for at, pick in enumerate(picks[:count])]
+            )
+        return self.gather([Said((pick,)) for pick in picks])
 
-    def gather(self, indices: list[int], texts: list[int] | None = None) -> VoiceBatch:
-        """A batch of these sentences; ``texts`` puts other sentences' words in front."""
-        texts = texts or indices
-        words = [self.tokens[index] for index in texts]
-        heads = [sum(map(len, word)) + 1 for word in words]
-        counts = [len(self.patches[index]) for index in indices]
-        rows = max(h + c for h, c in zip(heads, counts, strict=True))
-        tokens = torch.zeros(len(indices), rows, dtype=torch.long)
-        is_audio = torch.zeros(len(indices), rows, dtype=torch.bool)
-        spoken, before, stop, sentence = [], [], [], []
-        for at, index in enumerate(indices):
-            flat = [token for word in words[at] for token in word] + [AUDIO_START]
-            tokens[at, : len(flat)] = torch.tensor(flat)
-            is_audio[at, heads[at] : heads[at] + counts[at]] = True
-            patches = self.patches[index]
-            before.append(torch.cat([torch.zeros_like(patches[:1]), patches[:-1]]))
-            stop.append(torch.zeros(counts[at], dtype=torch.long))
-            stop[-1][-1] = 1
-            sentence.append(torch.full((counts[at],), at))
-            spoken.append(self._spoken(index, words[at], rows))
+    def gather(self, requests: list[Said]) -> VoiceBatch:
+        """A batch of these requests."""
+        rows = [self._rows(request) for request in requests]
+        width = max(len(row.tokens) for row in rows)
+        tokens = torch.zeros(len(rows), width, dtype=torch.long)
+        is_audio = torch.zeros(len(rows), width, dtype=torch.bool)
+        spoken = []
+        for at, row in enumerate(rows):
+            tokens[at, : len(row.tokens)] = row.tokens
+            is_audio[at, : len(row.tokens)] = row.tokens < 0
+            spoken.append(functional.pad(row.spoken, (0, width - row.spoken.shape[1])))
         return VoiceBatch(
-            tokens,
-            is_audio,
-            torch.cat([self.patches[index] for index in indices]),
-            torch.cat(before),
-            torch.cat([self.phonemes[index] for index in indices]),
-            torch.cat(stop),
-            torch.cat(spoken),
-            torch.cat(sentence),
+            tokens=tokens.clamp(min=0),
+            is_audio=is_audio,
+            patches=torch.cat([row.patches for row in rows]),
+            scored=torch.cat([row.scored for row in rows]),
+            before=torch.cat([row.before for row in rows]),
+            phonemes=torch.cat([row.phonemes for row in rows]),
+            stop=torch.cat([row.stop for row in rows]),
+            spoken=torch.cat(spoken),
+            sentence=torch.cat(
+                [torch.full((len(row.patches),), at) for at, row in enumerate(rows)]
+            ),
         )
 
-    def _spoken(self, index: int, words: list[list[int]], rows: int) -> Tensor:
-        of_word = torch.full((rows,), -1)
-        of_word[: sum(map(len, words))] = torch.tensor(
+    def _rows(self, request: Said) -> _Rows:
+        """One request; a row that is audio has the token -1."""
+        texts = request.texts or request.sentences
+        words = [word for index in texts for word in self.tokens[index]]
+        flat = [token for word in words for token in word]
+        patches = torch.cat([self.patches[index] for index in request.sentences])
+        lead = patches[:0]
+        head: list[int] = []
+        if request.reference is not None:
+            lead = self.patches[request.reference][:_LONGEST_REFERENCE]
+            head = [REFERENCE_START, *[-1] * len(lead), REFERENCE_END]
+        tokens = torch.tensor([*head, *flat, AUDIO_START, *[-1] * len(patches)])
+        of_word = torch.full((len(tokens),), -1)
+        of_word[len(head) : len(head) + len(flat)] = torch.tensor(
             [at for at, word in enumerate(words) for _ in word]
         )
-        said = self.words[index]
-        return ((said[:, :, None] == of_word) & (said >= 0)[:, :, None]).any(1)
+        said, first = [], 0
+        for index in request.sentences:
+            labels = self.words[index]
+            said.append(torch.where(labels >= 0, labels + first, labels))
+            first += len(self.tokens[index])
+        labels = torch.cat(said)
+        stop = torch.zeros(len(patches), dtype=torch.long)
+        stop[-1] = 1
+        return _Rows(
+            tokens=tokens,
+            patches=torch.cat([lead, patches]),
+            scored=torch.arange(len(lead) + len(patches)) >= len(lead),
+            before=torch.cat([torch.zeros_like(patches[:1]), patches[:-1]]),
+            phonemes=torch.cat([self.phonemes[index] for index in request.sentences]),
+            stop=stop,
+            spoken=((labels[:, :, None] == of_word) & (labels >= 0)[:, :, None]).any(1),
+        )
+
+
+@dataclass(frozen=True)
+class _Rows:
+    tokens: Tensor
+    patches: Tensor
+    scored: Tensor
+    before: Tensor
+    phonemes: Tensor
+    stop: Tensor
+    spoken: Tensor
 
 
 def _latents(path: Path, corpus: Corpus, space: LatentSpace) -> Tensor:

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from export.voxcpm2.config import VoxCpm2Config
-from training.demo_voice.voice_data import VoiceBatch, VoiceData
-from training.demo_voice.voice_net import VoiceNet, VoiceRows
+from training.demo_voice.voice_data import Said, VoiceBatch, VoiceData
+from training.demo_voice.voice_net import VoiceNet
 
 PHONEMES = 192
 WATCHED = (1, 3)
@@ -81,57 +81,53 @@ class VoiceModel(nn.Module):
         def normal(like: Tensor) -> Tensor:
             return torch.randn(like.shape, generator=generator)
 
+        scored = batch.scored
         past, before = batch.patches, batch.before
         if noisy:
             level = torch.rand(len(batch.tokens), 1, 1, generator=generator) * plan.past_noise
             level = level[batch.sentence]
             past = past + level * normal(past)
-            before = before + level * normal(before)
+            before = before + level[scored] * normal(before)
         rows = self.net.rows(batch.tokens, batch.is_audio, past)
-        guess = self.patch_head(rows.mu).view_as(batch.patches)
-        phonemes = self.phoneme_head(rows.semantic).view(-1, PHONEMES)
+        mu, semantic, wanted = rows.mu[scored], rows.semantic[scored], batch.patches[scored]
+        phonemes = self.phoneme_head(semantic).view(-1, PHONEMES)
         return {
-            "flow": self._flow(batch, rows, before, plan, generator, noisy),
-            "patch": functional.mse_loss(guess, batch.patches),
+            "flow": self._flow(wanted, mu, before, plan, generator, noisy),
+            "patch": functional.mse_loss(self.patch_head(mu).view_as(wanted), wanted),
             "phoneme": functional.cross_entropy(phonemes, batch.phonemes.reshape(-1)),
             "guide": self._guide(batch),
-            "stop": functional.cross_entropy(rows.stop, batch.stop),
+            "stop": functional.cross_entropy(rows.stop[scored], batch.stop),
         }
 
     def _flow(
         self,
-        batch: VoiceBatch,
-        rows: VoiceRows,
+        patches: Tensor,
+        mu: Tensor,
         before: Tensor,
         plan: VoicePlan,
         generator: torch.Generator,
         noisy: bool,
     ) -> Tensor:
-        chosen = slice(None)
-        count = len(batch.patches)
-        mu, patches = rows.mu, batch.patches
         if noisy:
-            order = torch.randperm(count, generator=generator)[: math.ceil(count * plan.share)]
+            count = math.ceil(len(patches) * plan.share)
+            order = torch.randperm(len(patches), generator=generator)[:count]
             mu, patches, before = mu[order], patches[order], before[order]
-            kept = torch.rand(len(order), 1, generator=generator) > plan.drop
-            mu = mu * kept
+            mu = mu * (torch.rand(len(order), 1, generator=generator) > plan.drop)
         time_ = torch.sigmoid(torch.randn(len(patches), generator=generator) - 0.4)
         noise = torch.randn(patches.shape, generator=generator)
         at = time_[:, None, None]
-        made = self.net.feat_decoder.estimator(
-            (1 - at) * patches + at * noise, mu[chosen], time_, before
-        )
+        made = self.net.feat_decoder.estimator((1 - at) * patches + at * noise, mu, time_, before)
         return functional.mse_loss(made, noise - patches)
 
     def _guide(self, batch: VoiceBatch) -> Tensor:
-        total = batch.patches.new_zeros(())
+        total = batch.before.new_zeros(())
         ahead = batch.is_audio[:, 1:]
         known = batch.spoken.any(1)
         target = batch.spoken[known].float()
         target = target / target.sum(1, keepdim=True)
         for index in WATCHED:
             scores = self.net.base_lm.layers[index].self_attn.scores
-            scores = scores[:, :-1][ahead][known].float()
+            scores = scores[:, :-1][ahead][batch.scored][known].float()
             total = total - (target * torch.log_softmax(scores, -1)).sum(1).mean()
         return total / len(WATCHED)
 
@@ -206,7 +202,9 @@ class VoiceTraining:
         result: dict[str, float] = {}
         for name, texts in (("", indices), ("wrong_", swapped)):
             generator = torch.Generator().manual_seed(0)
-            batch = self.held_out.gather(indices, texts)
+            batch = self.held_out.gather(
+                [Said((index,), texts=(text,)) for index, text in zip(indices, texts, strict=True)]
+            )
             losses = self.average.losses(batch, plan, generator, noisy=False)
             result |= {f"held_{name}{key}": round(v.item(), 4) for key, v in losses.items()}
         return result
