@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 
+from device_profiles.weight_formats import LayerKind, WeightFormat
 from export.graph.builder import GraphBuilder
 from export.graph.linear import LinearWeight, linear
-from export.weights.plan import LayerKind, WeightFormat, WeightPlan
+from export.weights.plan import WeightPlan
 from export.weights.weight_file import WeightFile
 
 SHAPES = ((22, 1024, 4096), (1, 2048, 12288), (256, 2048, 6144))
@@ -50,7 +51,8 @@ def _session(folder: Path, weight: np.ndarray, each: WeightFormat) -> ort.Infere
     with WeightFile(folder / "layer.weights") as file:
         graph = GraphBuilder("layer", file, plan)
         value = graph.input("x", [1, "rows", weight.shape[1]])
-        graph.output(linear(graph, value, layer, LayerKind.LM), "y", [1, "rows", weight.shape[0]])
+        result = linear(graph, value, layer, LayerKind.FLOW_QKV)
+        graph.output(result, "y", [1, "rows", weight.shape[0]])
         (folder / "layer.onnx").write_bytes(graph.build().SerializeToString())
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1

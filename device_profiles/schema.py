@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from device_profiles.weight_formats import PlanName, chosen_formats
 
 PROFILE_NAME = r"^[a-z0-9][a-z0-9-]*$"
 
@@ -78,6 +80,29 @@ class MemorySection(_Section):
     prepare_from_mib: int = Field(64, ge=0)
 
 
+class WeightsSection(_Section):
+    """Weight formats that `export` writes; ``weights: int8`` is short for a plan alone.
+
+    Attributes:
+        plan: Formats to start from.
+        formats: Formats that differ from the plan's, by layer kind or the start of its name.
+    """
+
+    plan: PlanName = "int8"
+    formats: dict[str, str] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _plan_alone(cls, data: Any) -> Any:
+        return {"plan": data} if isinstance(data, str) else data
+
+    @field_validator("formats")
+    @classmethod
+    def _known(cls, formats: dict[str, str]) -> dict[str, str]:
+        chosen_formats(formats)
+        return formats
+
+
 class Profile(_Section):
     """One board or kind of machine.
 
@@ -85,13 +110,13 @@ class Profile(_Section):
         name: File stem; what `--profile` takes.
         title: For people.
         machines: Values of `uname -m` that select it by default.
-        weights: Weight plan that `export --profile` takes unless told otherwise.
+        weights: Weight formats that `export --profile` takes unless told otherwise.
     """
 
     name: str = Field(pattern=PROFILE_NAME)
     title: str
     machines: tuple[str, ...] = Field((), strict=False)
-    weights: Literal["f32", "f16", "int8", "int4"] = "int8"
+    weights: WeightsSection = WeightsSection()
     runtime: RuntimeSection = RuntimeSection()
     kv: KvSection = KvSection()
     text: TextSection = TextSection()

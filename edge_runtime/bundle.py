@@ -38,6 +38,7 @@ class Manifest(BaseModel):
         name: What the voice is called.
         made_by: Program and version that wrote the bundle.
         weights: Weight plan (`f32`, `f16`, `int8`, `int4`).
+        formats: Weight format by layer kind; the plan's, but for what was chosen otherwise.
         profile: Device profile it was exported for, if one was named.
         synthetic: Set when the weights are seeded noise: it makes sound, not speech.
         model: The family's own description, read by that family.
@@ -53,6 +54,7 @@ class Manifest(BaseModel):
     name: str
     made_by: str
     weights: str
+    formats: dict[str, str] = Field(default_factory=dict)
     profile: str | None = None
     synthetic: bool = False
     model: dict[str, Any]

@@ -126,6 +126,7 @@ class BundleWriter:
             name=name,
             made_by=made_by,
             weights=self._plan.name,
+            formats=self._plan.as_text(),
             profile=profile,
             synthetic=synthetic,
             model=model,

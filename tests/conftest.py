@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from device_profiles.weight_formats import PlanName
 from edge_runtime.memory import guard
 from edge_runtime.voice import Voice
 from export.synthetic import RECIPES, make_checkpoint
 from export.voxcpm2.exporter import export_voxcpm2
-from export.weights.plan import PlanName
 
 MakeBundle = Callable[..., Path]
 

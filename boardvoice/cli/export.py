@@ -13,8 +13,10 @@ import export as families
 from boardvoice.cli.console import complain, print_json
 from boardvoice.cli.progress import export_bar
 from device_profiles.catalog import ProfileLoadError, load_profile
-from edge_runtime.errors import ProfileError
-from export.weights.plan import PlanName
+from device_profiles.schema import WeightsSection
+from device_profiles.weight_formats import PlanName
+from edge_runtime.errors import ProfileError, UsageError
+from export.weights.plan import WeightPlan
 
 
 def add_parser(commands: Any) -> None:
@@ -36,7 +38,14 @@ def add_parser(commands: Any) -> None:
         family.add_argument(
             "--weights",
             choices=("f32", "f16", "int8", "int4"),
-            help="weight format; by default the profile's (int8)",
+            help="weight plan; by default the profile's (int8)",
+        )
+        family.add_argument(
+            "--format",
+            action="append",
+            default=[],
+            metavar="KIND=FORMAT",
+            help="format of some layers, such as lm=int4-32 or flow.down=int8-128; repeatable",
         )
         family.add_argument("--name", help="what the voice is called")
         family.add_argument("--force", action="store_true", help="replace an existing bundle")
@@ -58,9 +67,9 @@ def _run(arguments: argparse.Namespace) -> int:
         profile = load_profile(arguments.profile)
     except ProfileLoadError as error:
         raise ProfileError(f"{error}.") from error
-    weights: PlanName = arguments.weights or profile.weights
+    plan = _plan(arguments.weights, arguments.format, profile.weights)
     with export_bar(shown=not (arguments.quiet or arguments.json)) as progress:
-        manifest = arguments.command.run(arguments, weights, progress)
+        manifest = arguments.command.run(arguments, plan, progress)
     out = Path(arguments.out)
     size = sum(file.size for file in manifest.files.values())
     if arguments.json:
@@ -69,12 +78,30 @@ def _run(arguments: argparse.Namespace) -> int:
             "family": manifest.family,
             "name": manifest.name,
             "weights": manifest.weights,
+            "formats": manifest.formats,
             "profile": manifest.profile,
             "bytes": size,
             "files": len(manifest.files),
         }
         print_json(outcome)
     else:
-        complain(f"{out}: {manifest.family} {manifest.name!r}, {manifest.weights}, "
-            f"{size / 1e6:.1f} MB in {len(manifest.files)} files")
+        complain(
+            f"{out}: {manifest.family} {manifest.name!r}, {manifest.weights}, "
+            f"{size / 1e6:.1f} MB in {len(manifest.files)} files"
+        )
     return 0
+
+
+def _plan(weights: PlanName | None, formats: list[str], profile: WeightsSection) -> WeightPlan:
+    """What the options say over what the profile says; its formats belong to its own plan."""
+    choices = dict(profile.formats) if weights is None else {}
+    for text in formats:
+        kind, equals, name = text.partition("=")
+        if not (kind and equals and name):
+            raise UsageError(
+                f"--format {text!r} is not KIND=FORMAT.", remedy="Write lm=int4-32, for example."
+            )
+        # A kind that is named again counts from here: the last option wins.
+        choices.pop(kind, None)
+        choices[kind] = name
+    return WeightPlan.named(weights or profile.plan, choices)

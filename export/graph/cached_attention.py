@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 from export.graph.builder import MICROSOFT, GraphBuilder, Shape
 from export.graph.heads import HeadLayout
+from export.graph.layer_group import LayerGroup
 from export.graph.linear import LinearWeight, linear
 from export.graph.parameters import Parameters
 from export.graph.transformer import attention_scale
 from export.graph.transformer_spec import TransformerSpec
-from export.weights.plan import LayerKind
 
 
 @dataclass
@@ -51,7 +51,7 @@ def cached_attention(
     value: str,
     params: Parameters,
     spec: TransformerSpec,
-    kind: LayerKind,
+    group: LayerGroup,
     ports: KvPorts,
     rope: tuple[str, str] | None,
     *,
@@ -64,7 +64,7 @@ def cached_attention(
         value: Normalised rows [1, S, hidden].
         params: Parameters of ``self_attn``.
         spec: Sizes.
-        kind: Layer kind.
+        group: Layer kinds.
         ports: Cache inputs and outputs of the graph.
         rope: Cosine and sine tables [positions, padded / 2], or None without rotation.
         last_row_only: Project only the last row's result; the cache still takes all rows.
@@ -79,7 +79,7 @@ def cached_attention(
         layout.outputs(params.linear("k_proj", key, spec.hidden)),
         layout.outputs(params.linear("v_proj", key, spec.hidden)),
     )
-    qkv = linear(graph, value, packed, kind, name="qkv")
+    qkv = linear(graph, value, packed, group.qkv, name="qkv")
     past_key, past_value, present_key, present_value = ports.layer()
     inputs = [qkv, "", "", past_key, past_value, ports.seqlens, ports.total, *(rope or ())]
     attended, _, _ = graph.nodes(
@@ -99,7 +99,7 @@ def cached_attention(
     if last_row_only:
         attended = last_row(graph, attended)
     output = params.linear("o_proj", spec.hidden, query, scale=spec.residual_scale)
-    return linear(graph, attended, layout.inputs(output), kind, name="output")
+    return linear(graph, attended, layout.inputs(output), group.output, name="output")
 
 
 def last_row(graph: GraphBuilder, value: str) -> str:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from device_profiles.weight_formats import LayerKind, WeightFormat
 from export.graph.builder import MICROSOFT, GraphBuilder
-from export.weights.plan import LayerKind, WeightFormat
 from export.weights.quantize import block_int4, block_int8, half, per_channel_int8
 
 FloatArray = npt.NDArray[np.float32]
@@ -79,9 +79,7 @@ def linear(
         WeightFormat.F32: _float,
         WeightFormat.F16: _float,
         WeightFormat.INT8: _dynamic_int8,
-        WeightFormat.INT8_BLOCK: _block,
-        WeightFormat.INT4_BLOCK: _block,
-    }[graph.plan[kind]]
+    }.get(graph.plan[kind], _block)
     with graph.scope(name):
         result = emit(graph, value, weight, graph.plan[kind])
         if bias is not None:
@@ -116,8 +114,8 @@ def _dynamic_int8(
 
 
 def _block(graph: GraphBuilder, value: str, weight: LinearWeight, format_: WeightFormat) -> str:
-    bits = 8 if format_ is WeightFormat.INT8_BLOCK else 4
-    block = 128 if bits == 8 and weight.inputs >= 128 else 32
+    bits = format_.bits
+    block = format_.block if weight.inputs >= format_.block else 32
     count = -(-weight.inputs // block)
     packed = block * bits // 8
     quantize = block_int8 if bits == 8 else block_int4

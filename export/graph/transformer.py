@@ -11,10 +11,10 @@ import numpy as np
 
 from export.checkpoint.tensor_source import FloatArray
 from export.graph.builder import MICROSOFT, GraphBuilder
+from export.graph.layer_group import LayerGroup
 from export.graph.linear import LinearWeight, linear
 from export.graph.parameters import Parameters
 from export.graph.transformer_spec import TransformerSpec
-from export.weights.plan import LayerKind
 
 # (block index, normalised rows, residual rows) -> (attention result, residual rows).
 # Both may come back with fewer rows, when only some are wanted of the last block.
@@ -52,19 +52,19 @@ def add_and_norm(
 
 
 def gated_mlp(
-    graph: GraphBuilder, value: str, params: Parameters, spec: TransformerSpec, kind: LayerKind
+    graph: GraphBuilder, value: str, params: Parameters, spec: TransformerSpec, group: LayerGroup
 ) -> str:
     """Emit ``down(silu(gate(x)) * up(x))`` with gate and up fused."""
     both = LinearWeight.stacked(
         params.linear("gate_proj", spec.ffn, spec.hidden),
         params.linear("up_proj", spec.ffn, spec.hidden),
     )
-    fused = linear(graph, value, both, kind, name="gate_up")
+    fused = linear(graph, value, both, group.gate_up, name="gate_up")
     gate, up = graph.nodes("Split", [fused], 2, name="split", axis=-1, num_outputs=2)
     active = graph.node("Mul", [gate, graph.node("Sigmoid", [gate], name="sigmoid")], name="silu")
     product = graph.node("Mul", [active, up], name="gated")
     down = params.linear("down_proj", spec.hidden, spec.ffn, scale=spec.residual_scale)
-    return linear(graph, product, down, kind, name="down")
+    return linear(graph, product, down, group.down, name="down")
 
 
 def stack(
@@ -72,7 +72,7 @@ def stack(
     value: str,
     params: Parameters,
     spec: TransformerSpec,
-    kind: LayerKind,
+    group: LayerGroup,
     attend: Attend,
 ) -> str:
     """Emit all blocks and the final norm.
@@ -82,7 +82,7 @@ def stack(
         value: Rows [..., hidden].
         params: Parameters of the stack (``layers.N...`` and ``norm``).
         spec: Sizes.
-        kind: Layer kind of all linear layers.
+        group: Layer kinds of the linear layers.
         attend: Emits one block's attention up to and including its output projection.
 
     Returns:
@@ -102,7 +102,7 @@ def stack(
             weight = block.array("post_attention_layernorm.weight", spec.hidden)
             normed, residual = add_and_norm(graph, residual, attended, weight, spec.eps)
             with graph.scope("mlp"):
-                added = gated_mlp(graph, normed, block.at("mlp"), spec, kind)
+                added = gated_mlp(graph, normed, block.at("mlp"), spec, group)
     assert added is not None, "a stack has at least one block"
     weight = params.array("norm.weight", spec.hidden)
     return add_and_norm(graph, residual, added, weight, spec.eps)[0]

@@ -9,7 +9,7 @@ from edge_runtime.bundle import Manifest
 from export.checkpoint.hub import resolve
 from export.progress import OnProgress
 from export.voxcpm2.exporter import export_voxcpm2
-from export.weights.plan import PlanName
+from export.weights.plan import WeightPlan
 
 SUMMARY = "VoxCPM2: text to 48 kHz speech, voice design and cloning"
 
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(
-    arguments: argparse.Namespace, weights: PlanName, progress: OnProgress | None
+    arguments: argparse.Namespace, weights: WeightPlan, progress: OnProgress | None
 ) -> Manifest:
     """Export as the parsed arguments say. See `export_voxcpm2`."""
     checkpoint = resolve(arguments.checkpoint)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from device_profiles.weight_formats import LayerKind, PlanName, WeightFormat
 from edge_runtime.bundle import Manifest
 from edge_runtime.errors import BundleError, CheckpointError
 from edge_runtime.tokenizer import Tokenizer
@@ -33,7 +34,7 @@ from export.voxcpm2.config import AudioVaeConfig, VoxCpm2Config, load_config
 from export.voxcpm2.flow import build_flow, build_flow_condition, build_flow_time
 from export.voxcpm2.lm import build_lm
 from export.voxcpm2.patch_encoder import build_patch_encoder
-from export.weights.plan import LayerKind, PlanName, WeightFormat, WeightPlan
+from export.weights.plan import WeightPlan
 from export.weights.quantize import half
 
 FAMILY = "voxcpm2"
@@ -45,7 +46,7 @@ def export_voxcpm2(
     checkpoint: Path,
     out: Path,
     *,
-    weights: PlanName = "int8",
+    weights: PlanName | WeightPlan = "int8",
     profile: str | None = None,
     name: str | None = None,
     replace: bool = False,
@@ -56,7 +57,7 @@ def export_voxcpm2(
     Args:
         checkpoint: Folder with ``config.json``, the model, the AudioVAE and ``tokenizer.json``.
         out: Bundle folder to write; appears only when it is complete.
-        weights: Weight plan.
+        weights: Weight plan, or the name of one.
         profile: Device profile it is meant for; recorded.
         name: What the voice is called; by default the checkpoint folder's name.
         replace: Replace an existing bundle.
@@ -69,7 +70,7 @@ def export_voxcpm2(
     """
     config = load_config(checkpoint)
     tokenizer = _check_tokenizer(checkpoint, config)
-    plan = WeightPlan.named(weights)
+    plan = weights if isinstance(weights, WeightPlan) else WeightPlan.named(weights)
     tracker = ExportProgress(progress)
     with (
         closing(open_model(checkpoint)) as model,

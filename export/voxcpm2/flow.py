@@ -10,13 +10,14 @@ import math
 import numpy as np
 import onnx
 
+from device_profiles.weight_formats import LayerKind
 from export.graph.builder import GraphBuilder
+from export.graph.layer_group import LayerGroup
 from export.graph.linear import linear
 from export.graph.local_attention import local_stack
 from export.graph.parameters import Parameters
 from export.voxcpm2.config import VoxCpm2Config
 from export.voxcpm2.lm import rope_spec
-from export.weights.plan import LayerKind
 
 _MU_TOKENS = 2
 
@@ -52,7 +53,7 @@ def build_flow_condition(
     estimator = params.at("feat_decoder", "estimator")
     cond = graph.input("cond", [1, config.patch_size, config.feat_dim])
     tokens = linear(
-        graph, cond, estimator.linear("cond_proj", hidden, config.feat_dim), LayerKind.HEAD,
+        graph, cond, estimator.linear("cond_proj", hidden, config.feat_dim), LayerKind.HEAD_FLOW,
         bias=estimator.bias("cond_proj", hidden), name="cond_proj",
     )  # fmt: skip
     graph.output(tokens, "cond_tokens", [1, config.patch_size, hidden])
@@ -73,7 +74,7 @@ def build_flow(graph: GraphBuilder, params: Parameters, config: VoxCpm2Config) -
     time_token = graph.input("time_token", [1, 1, spec.hidden])
     cond_tokens = graph.input("cond_tokens", [1, size, spec.hidden])
     frames = linear(
-        graph, noisy, estimator.linear("in_proj", spec.hidden, width), LayerKind.HEAD,
+        graph, noisy, estimator.linear("in_proj", spec.hidden, width), LayerKind.HEAD_FLOW,
         bias=estimator.bias("in_proj", spec.hidden), name="in",
     )  # fmt: skip
     shared = graph.node("Concat", [time_token, cond_tokens, frames], axis=1, name="shared")
@@ -85,11 +86,11 @@ def build_flow(graph: GraphBuilder, params: Parameters, config: VoxCpm2Config) -
     rope = rope_spec(config, spec.head_size).tables(rows) if spec.rope else None
     with graph.scope("decoder"):
         read = local_stack(
-            graph, value, estimator.at("decoder"), spec, LayerKind.FLOW, rope,
+            graph, value, estimator.at("decoder"), spec, LayerGroup.named("flow"), rope,
             rows=rows, wanted=(rows - size, rows),
         )  # fmt: skip
     velocity = linear(
-        graph, read, estimator.linear("out_proj", width, spec.hidden), LayerKind.HEAD,
+        graph, read, estimator.linear("out_proj", width, spec.hidden), LayerKind.HEAD_FLOW,
         bias=estimator.bias("out_proj", width), name="out",
     )  # fmt: skip
     graph.output(velocity, "velocity", ["B", size, width])
@@ -109,11 +110,11 @@ def _time_mlp(graph: GraphBuilder, moment: str, params: Parameters, hidden: int)
     waves = [graph.node(op, [angle], name=op.lower()) for op in ("Sin", "Cos")]
     value = graph.node("Concat", waves, axis=-1, name="sinusoids")
     value = linear(
-        graph, value, params.linear("linear_1", hidden, hidden), LayerKind.HEAD,
+        graph, value, params.linear("linear_1", hidden, hidden), LayerKind.HEAD_FLOW,
         bias=params.bias("linear_1", hidden), name="linear_1",
     )  # fmt: skip
     value = graph.node("Mul", [value, graph.node("Sigmoid", [value], name="sigmoid")], name="silu")
     return linear(
-        graph, value, params.linear("linear_2", hidden, hidden), LayerKind.HEAD,
+        graph, value, params.linear("linear_2", hidden, hidden), LayerKind.HEAD_FLOW,
         bias=params.bias("linear_2", hidden), name="linear_2",
     )  # fmt: skip

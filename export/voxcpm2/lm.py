@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import onnx
 
+from device_profiles.weight_formats import LayerKind
 from export.graph.builder import GraphBuilder
 from export.graph.cached_attention import KvPorts, cached_attention, last_row
 from export.graph.heads import HeadLayout
+from export.graph.layer_group import LayerGroup
 from export.graph.linear import linear
 from export.graph.parameters import Parameters
 from export.graph.rope import RopeSpec
 from export.graph.transformer import stack
 from export.graph.transformer_spec import TransformerSpec
 from export.voxcpm2.config import VoxCpm2Config
-from export.weights.plan import LayerKind
 
 
 def build_lm(graph: GraphBuilder, params: Parameters, config: VoxCpm2Config) -> onnx.ModelProto:
@@ -37,7 +38,10 @@ def build_lm(graph: GraphBuilder, params: Parameters, config: VoxCpm2Config) -> 
     rope = _rope(graph, config)
 
     with graph.scope("base_lm"):
-        base = _stack(graph, rows, params.at("base_lm"), config.base_lm, ports, rope)
+        base = _stack(
+            graph, rows, params.at("base_lm"), config.base_lm, LayerGroup.named("lm.base"),
+            ports, rope,
+        )  # fmt: skip
     with graph.scope("fsq"):
         quantized = _quantize(graph, base, params.at("fsq_layer"), config)
     # Text rows pass the quantizer by.
@@ -52,22 +56,22 @@ def build_lm(graph: GraphBuilder, params: Parameters, config: VoxCpm2Config) -> 
         graph,
         both,
         params.linear("fusion_concat_proj", hidden, 2 * hidden),
-        LayerKind.LM,
+        LayerKind.LM_FUSION,
         bias=params.bias("fusion_concat_proj", hidden),
         name="fusion",
     )
     residual_rope = rope if config.residual_lm.rope else None
     with graph.scope("residual_lm"):
         residual = _stack(
-            graph, fused, params.at("residual_lm"), config.residual_lm, ports, residual_rope,
-            last_row_only=True,
+            graph, fused, params.at("residual_lm"), config.residual_lm,
+            LayerGroup.named("lm.residual"), ports, residual_rope, last_row_only=True,
         )  # fmt: skip
 
     semantic = last_row(graph, semantic)
     width = config.flow.hidden
     mu = [
         linear(
-            graph, value, params.linear(name, width, hidden), LayerKind.HEAD,
+            graph, value, params.linear(name, width, hidden), LayerKind.HEAD_MU,
             bias=params.bias(name, width), name=name,
         )
         for value, name in ((semantic, "lm_to_dit_proj"), (residual, "res_to_dit_proj"))
@@ -109,6 +113,7 @@ def _stack(
     value: str,
     params: Parameters,
     spec: TransformerSpec,
+    group: LayerGroup,
     ports: KvPorts,
     rope: tuple[str, str] | None,
     *,
@@ -118,36 +123,36 @@ def _stack(
         only_last = last_row_only and index == spec.num_layers - 1
         attention = params.at("layers", index, "self_attn")
         result = cached_attention(
-            graph, normed, attention, spec, LayerKind.LM, ports, rope if spec.rope else None,
+            graph, normed, attention, spec, group, ports, rope if spec.rope else None,
             last_row_only=only_last,
         )  # fmt: skip
         return result, last_row(graph, residual) if only_last else residual
 
-    return stack(graph, value, params, spec, LayerKind.LM, attend)
+    return stack(graph, value, params, spec, group, attend)
 
 
 def _quantize(graph: GraphBuilder, value: str, params: Parameters, config: VoxCpm2Config) -> str:
     """Finite scalar quantization: round(tanh(in(x)) * scale) / scale, then out()."""
     hidden, latent = config.base_lm.hidden, config.scalar_quantization_latent_dim
     inner = linear(
-        graph, value, params.linear("in_proj", latent, hidden), LayerKind.HEAD,
+        graph, value, params.linear("in_proj", latent, hidden), LayerKind.HEAD_QUANTIZER,
         bias=params.bias("in_proj", latent), name="in",
     )  # fmt: skip
     scale = graph.constant(config.scalar_quantization_scale, "float32", "scale")
     bounded = graph.node("Mul", [graph.node("Tanh", [inner], name="tanh"), scale], name="scaled")
     steps = graph.node("Div", [graph.node("Round", [bounded], name="round"), scale], name="steps")
     return linear(
-        graph, steps, params.linear("out_proj", hidden, latent), LayerKind.HEAD,
+        graph, steps, params.linear("out_proj", hidden, latent), LayerKind.HEAD_QUANTIZER,
         bias=params.bias("out_proj", hidden), name="out",
     )  # fmt: skip
 
 
 def _stop(graph: GraphBuilder, value: str, params: Parameters, hidden: int) -> str:
     inner = linear(
-        graph, value, params.linear("stop_proj", hidden, hidden), LayerKind.HEAD,
+        graph, value, params.linear("stop_proj", hidden, hidden), LayerKind.HEAD_STOP,
         bias=params.bias("stop_proj", hidden), name="proj",
     )  # fmt: skip
     active = graph.node("Mul", [inner, graph.node("Sigmoid", [inner], name="sigmoid")], name="silu")
     head = params.linear("stop_head", 2, hidden)
-    logits = linear(graph, active, head, LayerKind.HEAD, name="head")
+    logits = linear(graph, active, head, LayerKind.HEAD_STOP, name="head")
     return graph.reshape(logits, (1, 2), name="logits")

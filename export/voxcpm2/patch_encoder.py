@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import onnx
 
+from device_profiles.weight_formats import LayerKind
 from export.graph.builder import GraphBuilder
+from export.graph.layer_group import LayerGroup
 from export.graph.linear import linear
 from export.graph.local_attention import local_stack
 from export.graph.parameters import Parameters
 from export.voxcpm2.config import VoxCpm2Config
 from export.voxcpm2.lm import rope_spec
-from export.weights.plan import LayerKind
 
 
 def build_patch_encoder(
@@ -25,8 +26,8 @@ def build_patch_encoder(
     encoder = params.at("feat_encoder")
     patches = graph.input("patches", ["N", config.patch_size, config.feat_dim])
     frames = linear(
-        graph, patches, encoder.linear("in_proj", spec.hidden, config.feat_dim), LayerKind.HEAD,
-        bias=encoder.bias("in_proj", spec.hidden), name="in",
+        graph, patches, encoder.linear("in_proj", spec.hidden, config.feat_dim),
+        LayerKind.HEAD_PATCH_ENCODER, bias=encoder.bias("in_proj", spec.hidden), name="in",
     )  # fmt: skip
     token = encoder.array("special_token", 1, 1, 1, spec.hidden).reshape(1, 1, spec.hidden)
     # One token per patch: the batch size is read off the frames.
@@ -37,13 +38,13 @@ def build_patch_encoder(
     rope = rope_spec(config, spec.head_size).tables(length) if spec.rope else None
     with graph.scope("encoder"):
         read = local_stack(
-            graph, value, encoder.at("encoder"), spec, LayerKind.PATCH_ENCODER, rope,
+            graph, value, encoder.at("encoder"), spec, LayerGroup.named("patch_encoder"), rope,
             rows=length, wanted=(0, 1),
         )  # fmt: skip
     hidden = config.base_lm.hidden
     rows = linear(
-        graph, read, params.linear("enc_to_lm_proj", hidden, spec.hidden), LayerKind.HEAD,
-        bias=params.bias("enc_to_lm_proj", hidden), name="to_lm",
+        graph, read, params.linear("enc_to_lm_proj", hidden, spec.hidden),
+        LayerKind.HEAD_PATCH_ENCODER, bias=params.bias("enc_to_lm_proj", hidden), name="to_lm",
     )  # fmt: skip
     graph.output(rows, "rows", ["N", 1, hidden])
     return graph.build()

@@ -1,44 +1,45 @@
-"""Which weight format each kind of layer gets: `--weights` as a table."""
+"""Which weight format each kind of layer gets: `--weights` and `--format` as a table."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 from types import MappingProxyType
-from typing import Literal
+from typing import get_args
 
-PlanName = Literal["f32", "f16", "int8", "int4"]
+from device_profiles.weight_formats import LayerKind, PlanName, WeightFormat, chosen_formats
+from edge_runtime.errors import UsageError
 
-
-class LayerKind(Enum):
-    """Layers that may differ in weight format."""
-
-    LM = "lm"
-    PATCH_ENCODER = "patch_encoder"
-    FLOW = "flow"
-    HEAD = "head"
-    """Small projections, quantizer and stop head: kept in f32 when the rest is integer."""
-    EMBEDDING = "embedding"
-
-
-class WeightFormat(Enum):
-    """How one linear layer's weights are stored and multiplied."""
-
-    F32 = "f32"
-    F16 = "f16"
-    """Stored f16, widened to f32 when the session loads."""
-    INT8 = "int8"
-    """Symmetric per output channel; activations quantized per call (DynamicQuantizeMatMul)."""
-    INT8_BLOCK = "int8_block"
-    """Symmetric in blocks along the input axis (MatMulNBits, 8 bits)."""
-    INT4_BLOCK = "int4_block"
-    """Symmetric in blocks of 32, scales searched for least squared error (MatMulNBits, 4 bits)."""
+# Format by selector; see docs/weight-formats.md for the figures behind them.
+_PLANS: Mapping[PlanName, Mapping[str, str]] = {
+    "f32": {"*": "f32"},
+    "f16": {"*": "f16"},
+    "int8": {
+        "lm": "int8-128",
+        "patch_encoder": "int8",
+        "flow": "int8",
+        "head": "f32",
+        "embedding": "f16",
+    },
+    # Flow error adds up over the solver's steps, so int4 stops at the LM.
+    "int4": {
+        "lm": "int4-32",
+        "patch_encoder": "int8",
+        "flow": "int8",
+        "head": "f32",
+        "embedding": "f16",
+    },
+}
 
 
 @dataclass(frozen=True)
 class WeightPlan:
-    """Format per layer kind."""
+    """Format per layer kind.
+
+    Attributes:
+        name: The plan it started from.
+        formats: A format for every kind.
+    """
 
     name: PlanName
     formats: Mapping[LayerKind, WeightFormat]
@@ -47,17 +48,26 @@ class WeightPlan:
         return self.formats[kind]
 
     @staticmethod
-    def named(name: PlanName) -> WeightPlan:
-        """The plan behind a `--weights` value."""
-        f32, f16 = WeightFormat.F32, WeightFormat.F16
-        int8, block8, block4 = WeightFormat.INT8, WeightFormat.INT8_BLOCK, WeightFormat.INT4_BLOCK
-        # Order: LM, patch encoder, flow, heads, embedding table. Flow error adds up over the
-        # solver's steps, so int4 stops at the LM; see docs/decisions.md.
-        table = {
-            "f32": (f32, f32, f32, f32, f32),
-            "f16": (f16, f16, f16, f16, f16),
-            "int8": (block8, int8, int8, f32, f16),
-            "int4": (block4, int8, int8, f32, f16),
-        }
-        kinds = tuple(LayerKind)
-        return WeightPlan(name, MappingProxyType(dict(zip(kinds, table[name], strict=True))))
+    def named(name: PlanName, choices: Mapping[str, str] | None = None) -> WeightPlan:
+        """The plan behind a `--weights` value, changed by choices.
+
+        Args:
+            name: Plan to start from.
+            choices: Format by selector; see `chosen_formats`.
+
+        Raises:
+            UsageError: An unknown plan, kind or format; what is allowed is named.
+        """
+        if name not in _PLANS:
+            allowed = ", ".join(get_args(PlanName))
+            raise UsageError(f"weights is {name!r}.", remedy=f"It must be one of {allowed}.")
+        formats = chosen_formats(_PLANS[name])
+        try:
+            formats |= chosen_formats(choices or {})
+        except ValueError as error:
+            raise UsageError(f"Weight format: {error}.") from error
+        return WeightPlan(name, MappingProxyType(formats))
+
+    def as_text(self) -> dict[str, str]:
+        """Format by kind, as the manifest records it."""
+        return {kind.value: self.formats[kind].value for kind in LayerKind}

@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 
+from device_profiles.weight_formats import PlanName
 from export.checkpoint.tensor_source import LazyTensor
 from export.graph.builder import GraphBuilder
 from export.graph.linear import LinearWeight
 from export.graph.parameters import Parameters
-from export.weights.plan import PlanName, WeightPlan
+from export.weights.plan import WeightPlan
 from export.weights.weight_file import WeightFile
 
 

@@ -16,10 +16,10 @@ from export.graph.builder import GraphBuilder
 from export.graph.cached_attention import KvPorts, cached_attention
 from export.graph.causal_conv import StatePorts, causal_conv, causal_upsample, conv_weight
 from export.graph.heads import HeadLayout
+from export.graph.layer_group import LayerGroup
 from export.graph.local_attention import local_stack
 from export.graph.rope import RopeSpec
 from export.graph.transformer_spec import TransformerSpec
-from export.weights.plan import LayerKind
 
 ROPE = RopeSpec(
     head_size=16, theta=10_000.0, long_factor=tuple(np.linspace(1, 9, 8)),
@@ -142,7 +142,7 @@ def test_padded_cached_attention_is_plain_attention(
         ports = KvPorts(graph, kv_heads, layout.padded)
         rope = tuple(graph.weight(layout.table(t), "rope") for t in tables) if rotate else None
         result = cached_attention(
-            graph, value, parameters(weights), spec, LayerKind.LM, ports, rope
+            graph, value, parameters(weights), spec, LayerGroup.named("lm.base"), ports, rope
         )
         graph.output(result, "y", [1, "S", spec.hidden])
 
@@ -193,7 +193,7 @@ def test_a_local_stack_gives_the_wanted_rows_of_a_plain_one(
     def build(graph: GraphBuilder) -> None:
         value = graph.input("x", ["B", 7, spec.hidden])
         result = local_stack(
-            graph, value, parameters(arrays), spec, LayerKind.FLOW,
+            graph, value, parameters(arrays), spec, LayerGroup.named("flow"),
             tables if rotate else None, rows=7, wanted=wanted,
         )  # fmt: skip
         graph.output(result, "y", ["B", wanted[1] - wanted[0], spec.hidden])

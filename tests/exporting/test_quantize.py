@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from device_profiles.weight_formats import LayerKind, WeightFormat
 from export.graph.builder import GraphBuilder
 from export.graph.linear import LinearWeight, linear
-from export.weights.plan import LayerKind, WeightFormat, WeightPlan
+from export.weights.plan import WeightPlan
 from export.weights.quantize import block_int4, block_int8, per_channel_int8
 
 SIZES = st.tuples(st.integers(1, 5), st.integers(1, 70))
@@ -140,7 +141,7 @@ def test_matmulnbits_reads_what_was_written(
     else:
         decoded = decode_int4(*block_int4(weight, 32))
     decoded = decoded.reshape(outputs, -1)[:, :inputs]
-    found = multiply(tmp_path_factory.mktemp("bits"), value, weight, plan, LayerKind.LM)
+    found = multiply(tmp_path_factory.mktemp("bits"), value, weight, plan, LayerKind.LM_BASE_QKV)
     # Activations may be quantized to 8 bits on the way; a wrong layout would be all wrong.
     exact = value @ decoded.T
     norm = np.linalg.norm(value, axis=-1)[..., None] * np.linalg.norm(decoded, axis=1)
@@ -160,7 +161,7 @@ def test_dynamicquantizematmul_reads_what_was_written(
     value = random.standard_normal((1, rows, inputs)).astype(np.float32)
     codes, scale = per_channel_int8(weight)
     decoded = codes * scale[:, None].astype(np.float64)
-    found = multiply(tmp_path_factory.mktemp("dynamic"), value, weight, "int8", LayerKind.FLOW)
+    found = multiply(tmp_path_factory.mktemp("dynamic"), value, weight, "int8", LayerKind.FLOW_QKV)
     exact = value @ decoded.T
     # One scale for the whole activation: half a step of it on each input.
     step = (max(value.max(), 0) - min(value.min(), 0)) / 255
@@ -176,7 +177,7 @@ def test_float_formats_multiply_with_the_stored_values(
     weight = random.standard_normal((outputs, inputs)).astype(np.float32)
     value = random.standard_normal((1, 3, inputs)).astype(np.float32)
     stored = weight if plan == "f32" else weight.astype(np.float16).astype(np.float32)
-    found = multiply(tmp_path, value, weight, plan, LayerKind.LM)
+    found = multiply(tmp_path, value, weight, plan, LayerKind.LM_BASE_QKV)
     np.testing.assert_allclose(found, value @ stored.T, rtol=1e-4, atol=1e-4)
 
 
@@ -191,7 +192,7 @@ def test_the_piece_size_does_not_change_the_bytes(
 
     def build(graph: GraphBuilder) -> None:
         value = graph.input("x", [1, "S", 70])
-        for kind in (LayerKind.LM, LayerKind.FLOW):
+        for kind in (LayerKind.LM_BASE_QKV, LayerKind.FLOW_QKV):
             graph.output(linear(graph, value, stacked, kind), f"y_{kind.value}", [1, "S", 20])
 
     whole = save_graph(tmp_path / "whole", build, plan)

@@ -13,7 +13,7 @@ from device_profiles.catalog import (
     profile_names,
     usable_cpus,
 )
-from device_profiles.schema import Profile
+from device_profiles.schema import Profile, WeightsSection
 
 GOOD = "name: mine\ntitle: My board\n"
 
@@ -81,9 +81,17 @@ def test_a_file_is_loaded_by_path(
     text = GOOD + "weights: int4\nruntime: {threads: 3, spinning: false}\nkv: {bucket_rows: 64}\n"
     path = file(tmp_path, text, name)
     profile = load_profile(path)
-    assert (profile.weights, profile.runtime.threads, profile.kv.bucket_rows) == ("int4", 3, 64)
+    assert profile.weights == WeightsSection(plan="int4")
+    assert (profile.runtime.threads, profile.kv.bucket_rows) == (3, 64)
     monkeypatch.chdir(tmp_path)
     assert load_profile(name) == load_profile(f"./{name}") == profile
+
+
+def test_a_profile_names_formats_that_differ_from_its_plan(tmp_path: Path) -> None:
+    text = GOOD + "weights: {plan: int4, formats: {flow.down: int8-128, lm.residual: int8-32}}\n"
+    weights = load_profile(file(tmp_path, text)).weights
+    assert weights.plan == "int4"
+    assert weights.formats == {"flow.down": "int8-128", "lm.residual": "int8-32"}
 
 
 def test_what_a_file_leaves_out_has_defaults(tmp_path: Path) -> None:
@@ -99,7 +107,13 @@ def test_what_a_file_leaves_out_has_defaults(tmp_path: Path) -> None:
         ("runtime: {thread: 1}\n", "runtime.thread: no such key; there are threads, spinning"),
         ("kv: {rows: 1}\n", "kv.rows: no such key; there are dtype, bucket_rows, max_rows"),
         ("text: {rows: 1}\n", "text.rows: no such key; there are chunk_rows"),
-        ("weights: int2\n", "weights: Input should be 'f32', 'f16', 'int8' or 'int4'"),
+        ("weights: int2\n", "weights.plan: Input should be 'f32', 'f16', 'int8' or 'int4'"),
+        ("weights: 8\n", "weights: "),
+        ("weights: {lm: f32}\n", "weights.lm: no such key; there are plan, formats"),
+        ("weights: {formats: {lms: f32}}\n", "no layer kind is called 'lms'; there are lm.base"),
+        ("weights: {formats: {lm: int2}}\n", "lm.base.qkv cannot be 'int2'; it may be f32, f16,"),
+        ("weights: {formats: {embedding: int8}}\n", "embedding cannot be 'int8'; it may be f32"),
+        ("weights: {formats: {lm: 4}}\n", "weights.formats.lm: Input should be a valid string"),
         ("runtime: {threads: many}\n", "Input should be 'auto'"),
         ("runtime: {threads: 0}\n", "threads must be 'auto' or 1 to 1024"),
         ("runtime: {threads: on}\n", "runtime.threads"),
