@@ -22,10 +22,13 @@ class RuntimeSection(_Section):
     Attributes:
         threads: Threads per session, or ``auto``: every CPU this process may use.
         spinning: Whether idle pool threads spin between the nodes of a run.
+        overlap_vae: Whether a patch is decoded to audio while the next one is computed; ``auto``
+            does so where that measured faster (see docs/decisions.md).
     """
 
     threads: int | Literal["auto"] = Field("auto")
     spinning: bool = False
+    overlap_vae: bool | Literal["auto"] = Field("auto")
 
     @model_validator(mode="after")
     def _positive(self) -> RuntimeSection:

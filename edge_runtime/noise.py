@@ -11,7 +11,7 @@ FloatArray = npt.NDArray[np.float32]
 
 
 class Noise(Protocol):
-    """Where one utterance's noise comes from."""
+    """Where one utterance's noise comes from. Its two methods may be called in two threads."""
 
     def patch(self, shape: tuple[int, int]) -> FloatArray:
         """Standard normal noise [D, P] of the next patch."""

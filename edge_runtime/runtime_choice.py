@@ -12,7 +12,9 @@ class RuntimeChoice:
     Attributes:
         threads: Threads per session.
         spinning: Whether idle threads spin.
+        overlap_vae: Whether a patch is decoded to audio while the next one is computed.
     """
 
     threads: int = 1
-    spinning: bool = True
+    spinning: bool = False
+    overlap_vae: bool = False

@@ -156,6 +156,8 @@ class SpeechMetrics:
         seed: Seed of the run.
         sample_rate: Samples per second of the audio.
         patch_seconds: Audio per patch.
+        overlapped: Whether audio was decoded while the next patch was computed; the times of
+            ``vae_decode`` then lie beside the others.
         ms: Time by component: ``text``, ``encode``, ``prefill``, ``flow``, ``patch_encoder``,
             ``lm_step``, ``vae_decode``.
         planned_chunks: Chunks that the text was cut into.
@@ -170,6 +172,7 @@ class SpeechMetrics:
     seed: int
     sample_rate: int
     patch_seconds: float
+    overlapped: bool = False
     ms: dict[str, float] = field(default_factory=dict)
     planned_chunks: int = 0
     chunks: list[ChunkReport] = field(default_factory=list)
@@ -221,16 +224,19 @@ class SpeechMetrics:
 
     def as_dict(self) -> dict[str, Any]:
         """The names that every machine-readable output uses."""
-        loop = ("flow", "patch_encoder", "lm_step", "vae_decode")
+        # Copied, since a thread that computes ahead may be adding to it.
+        ms = dict(self.ms)
+        loop = ["flow", "patch_encoder", "lm_step"] + ["vae_decode"] * (not self.overlapped)
         patches = max(self.decoded_patches, 1)
         return {
             "patches": self.patches,
             "stop_reason": self.stop_reason,
             "prefix_rows": max((chunk.prefix_rows for chunk in self.chunks), default=0),
             "kv_bytes": self.kv_bytes,
-            "ms": {name: round(value, 3) for name, value in self.ms.items()},
+            "ms": {name: round(value, 3) for name, value in ms.items()},
+            "overlapped": self.overlapped,
             "first_audio_ms": round(self.first_audio_ms, 3),
-            "ms_per_patch": round(sum(self.ms.get(name, 0.0) for name in loop) / patches, 3),
+            "ms_per_patch": round(sum(ms.get(name, 0.0) for name in loop) / patches, 3),
             "cpu_s_per_patch": round(self.cpu_s / patches, 4),
             "rtf": round(self.wall_s / self.audio_s, 4) if self.samples else None,
             "peak_rss_anon_bytes": self.peak_rss_anon_bytes,

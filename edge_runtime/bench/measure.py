@@ -140,12 +140,14 @@ def _read(stream: SpeechStream, run: RunSamples) -> None:
     wall = cpu = 0.0
     for index, _ in enumerate(stream):
         now, spent = time.perf_counter(), time.process_time()
+        # Copied, since a thread that computes ahead may be adding to it.
+        ms = dict(stream.metrics.ms)
         added = {
             name: total - seen.get(name, 0.0)
-            for name, total in stream.metrics.ms.items()
+            for name, total in ms.items()
             if total != seen.get(name)
         }
-        seen = dict(stream.metrics.ms)
+        seen = ms
         if index == 0:
             run.per_request = added
         else:

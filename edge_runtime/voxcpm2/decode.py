@@ -5,7 +5,7 @@ Source: `_inference` of `voxcpm2.py`, voxcpm 2.0.3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +24,8 @@ from edge_runtime.voxcpm2.spec import VoxCpm2Spec
 FloatArray = npt.NDArray[np.float32]
 # Brings the LM to the end of a prefix; False when cancelled.
 Prefill = Callable[[LanguageModel, Prefix, CancelToken], bool]
+ReasonedPatch = tuple[FloatArray, StopReason]
+ReasonedPatches = Generator[ReasonedPatch, None, None]
 
 
 @dataclass(frozen=True)
@@ -96,8 +98,8 @@ class PatchDecoder:
         min_len: int,
         noise: Noise,
         cancel: CancelToken,
-    ) -> Iterator[FloatArray]:
-        """Prefill, then yield patches [P, D] one by one.
+    ) -> ReasonedPatches:
+        """Prefill, then yield patches [P, D] one by one, with the stop reason as it then stands.
 
         The step after a patch runs only when the next patch is asked for, so a patch leaves as
         soon as it is there.
@@ -121,9 +123,9 @@ class PatchDecoder:
             stop = self.count - 1 > min_len and self._lm.output.stop
             if stop or self.count >= limit.patches:
                 self.stop_reason = "stop" if stop else limit.reason
-                yield patch
+                yield patch, self.stop_reason
                 return
-            yield patch
+            yield patch, self.stop_reason
             if cancel.cancelled:
                 return
             if self._guard is not None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Generator
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
 
+from edge_runtime.ahead import Ahead
 from edge_runtime.audio.load import AudioSource, load_audio
 from edge_runtime.audio.trim import trim_silence
 from edge_runtime.backends.protocol import Graph
@@ -22,7 +24,7 @@ from edge_runtime.memory.guard import LadderStep
 from edge_runtime.noise import Noise
 from edge_runtime.resources import Resources
 from edge_runtime.speech import SpeechMetrics, SpeechOptions, StopReason
-from edge_runtime.voxcpm2.decode import PatchDecoder, PatchLimit
+from edge_runtime.voxcpm2.decode import PatchDecoder, PatchLimit, ReasonedPatch, ReasonedPatches
 from edge_runtime.voxcpm2.flow import FlowSolver
 from edge_runtime.voxcpm2.lm import PREFILL_ROWS, LanguageModel
 from edge_runtime.voxcpm2.prefix_store import PrefixStore, fingerprint
@@ -223,19 +225,25 @@ class VoxCpm2Model:
                     self.spec, lm, solver, self._patch_encoder, metrics, self._guard
                 )
                 vae = VaeDecoder(self._vae_decoder, self.spec, noise)
-                with metrics.timed("vae_decode"):
-                    for patch in prefix.context:
-                        vae.decode(patch)
-                for patch in decoder.patches(
-                    prefix, self._prefill, limit, options.min_len, noise, cancel
-                ):
-                    utterance.patches.append(patch)
-                    utterance.stop_reason = decoder.stop_reason
+                token = CancelToken(cancel)
+                patches: ReasonedPatches | Ahead[ReasonedPatch] = decoder.patches(
+                    prefix, self._prefill, limit, options.min_len, noise, token
+                )
+                if metrics.overlapped:
+                    patches = Ahead(patches, token.cancel)
+                with closing(patches):
                     with metrics.timed("vae_decode"):
-                        samples = vae.decode(patch)
-                    yield samples
+                        for patch in prefix.context:
+                            vae.decode(patch)
+                    for patch, reason in patches:
+                        utterance.patches.append(patch)
+                        utterance.stop_reason = reason
+                        with metrics.timed("vae_decode"):
+                            samples = vae.decode(patch)
+                        yield samples
                 utterance.stop_reason = decoder.stop_reason
             finally:
+                # The thread that computed ahead has ended, so nobody uses these any more.
                 lm.release()
                 # What odd shapes gave back lies in the heap until it is asked for.
                 malloc.trim()

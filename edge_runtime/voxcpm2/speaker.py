@@ -38,6 +38,7 @@ class Speaker:
 
     def __init__(self, bundle: Bundle, resources: Resources) -> None:
         self._model = VoxCpm2Model(bundle, resources)
+        self._overlap = resources.runtime.overlap_vae
         self._chunk_rows = resources.profile.text.chunk_rows
         self.sample_rate = self._model.sample_rate
         self.patch_seconds = self._model.patch_seconds
@@ -63,6 +64,7 @@ class Speaker:
         progress: OnProgress | None,
     ) -> Iterator[FloatArray]:
         """Yield the audio, patch by patch; with ``retry``, chunk by chunk once it is kept."""
+        metrics.overlapped = self._overlap
         with metrics.timed("encode"):
             voice = self._encode(request, options, cancel)
         with metrics.timed("text"):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from edge_runtime.backends.protocol import Graph
+from edge_runtime.backends.protocol import Binding, Graph
 from edge_runtime.cancel import CancelToken
 from edge_runtime.memory.guard import MemoryGuard
 from edge_runtime.noise import Noise
-from edge_runtime.voxcpm2.spec import StreamSpec, VoxCpm2Spec
+from edge_runtime.voxcpm2.spec import VoxCpm2Spec
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -81,22 +81,6 @@ def encode_audio(
     return np.ascontiguousarray(latent.reshape(-1, spec.patch_size, spec.latent_dim))
 
 
-class _Stream:
-    """A streaming graph with its states."""
-
-    def __init__(self, graph: Graph, spec: StreamSpec) -> None:
-        self._graph = graph
-        self._states = {
-            f"state_{index}": np.zeros(shape, np.float32) for index, shape in enumerate(spec.states)
-        }
-
-    def run(self, feeds: dict[str, FloatArray], output: str) -> FloatArray:
-        """Run one chunk and keep the states it leaves."""
-        results = self._graph.run({**feeds, **self._states})
-        self._states = {name: results[f"next_{name}"] for name in self._states}
-        return results[output]
-
-
 class VaeDecoder:
     """Decodes one utterance patch by patch; streamed and whole audio are the same samples.
 
@@ -107,15 +91,43 @@ class VaeDecoder:
     """
 
     def __init__(self, graph: Graph, spec: VoxCpm2Spec, noise: Noise) -> None:
-        self._stream = _Stream(graph, spec.vae_decoder)
+        self._graph = graph
         self._spec = spec
         self._noise = noise
+        shapes = spec.vae_decoder.states
+        # Read from the first, written to the second; they change places after every run.
+        self._states = [[np.zeros(shape, np.float32) for shape in shapes] for _ in range(2)]
+        self._bindings: list[Binding] = []
+        self._latent = np.empty((1, spec.latent_dim, 0), np.float32)
 
     def decode(self, patch: FloatArray) -> FloatArray:
         """Decode one patch [P, D] to its samples [P * hop], within ±1."""
-        feeds = {"latent": np.ascontiguousarray(patch.T[None])}
-        for index, hop in enumerate(self._spec.noise_hops):
-            shape = (1, 1, len(patch) * hop)
-            feeds[f"noise_{index}"] = self._noise.decoder(shape)
-        audio: FloatArray = self._stream.run(feeds, "audio")[0, 0]
-        return audio
+        if len(patch) != self._latent.shape[2]:
+            self._bind(len(patch))
+        self._latent[0] = patch.T
+        for noise in self._noises:
+            noise[...] = self._noise.decoder(noise.shape)
+        self._bindings[0].run()
+        self._bindings.reverse()
+        self._states.reverse()
+        samples: FloatArray = self._audio[0, 0].copy()
+        return samples
+
+    def _bind(self, frames: int) -> None:
+        self._latent = np.empty((1, self._spec.latent_dim, frames), np.float32)
+        self._audio = np.empty((1, 1, frames * self._spec.vae_decoder.hop), np.float32)
+        self._noises = [
+            np.empty((1, 1, frames * hop), np.float32) for hop in self._spec.noise_hops
+        ]
+        self._bindings = [self._one_way(*self._states), self._one_way(*self._states[::-1])]
+
+    def _one_way(self, states: list[FloatArray], following: list[FloatArray]) -> Binding:
+        binding = self._graph.bind()
+        binding.input("latent", self._latent)
+        for index, noise in enumerate(self._noises):
+            binding.input(f"noise_{index}", noise)
+        for index, (state, left) in enumerate(zip(states, following, strict=True)):
+            binding.input(f"state_{index}", state)
+            binding.output(f"next_state_{index}", left)
+        binding.output("audio", self._audio)
+        return binding

@@ -150,12 +150,12 @@ def test_audio_encoded_in_pieces_is_what_it_is_in_one(
     audio = np.random.default_rng(0).uniform(-0.5, 0.5, sum(cuts) * patch).astype(np.float32)
     whole = encode_audio(graph, spec, audio)
     assert whole is not None
-    from edge_runtime.voxcpm2.vae import _Stream
+    from edge_runtime.voxcpm2.vae import _EncoderStream
 
-    stream, start, pieces = _Stream(graph, spec.vae_encoder), 0, []
+    stream, start, pieces = _EncoderStream(graph, spec), 0, []
     for cut in cuts:
         piece = audio[None, None, start : start + cut * patch]
-        pieces.append(stream.run({"audio": np.ascontiguousarray(piece)}, "latent")[0].T)
+        pieces.append(stream.run(np.ascontiguousarray(piece))[0].T)
         start += cut * patch
     found = np.concatenate(pieces).reshape(whole.shape)
     np.testing.assert_allclose(found, whole, atol=1e-4)
