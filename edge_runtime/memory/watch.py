@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -81,6 +82,9 @@ class MemoryWatch:
         trace: TracebackType | None,
     ) -> None:
         self._done.set()
+        if sys.is_finalizing():
+            # Daemon threads are gone by now: from Python 3.13 on joining one waits for ever.
+            return
         self._thread.join()
         self.take()
 

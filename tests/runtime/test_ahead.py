@@ -252,12 +252,13 @@ def test_a_stream_may_be_read_by_another_thread(open_voice: Open) -> None:
     assert np.array_equal(np.concatenate(pieces), said.audio)
 
 
-def test_an_interpreter_with_a_stream_left_open_ends(f32_bundle: Path) -> None:
+@pytest.mark.parametrize("overlap", [True, False])
+def test_an_interpreter_with_a_stream_left_open_ends(f32_bundle: Path, overlap: bool) -> None:
     code = (
         "import sys; from pathlib import Path; from edge_runtime.voice import Voice\n"
         "from device_profiles.catalog import load_profile; from device_profiles.schema import *\n"
         "base = load_profile('generic-x86-64').model_dump()\n"
-        "base['runtime'] |= {'overlap_vae': True, 'threads': 1}\n"
+        f"base['runtime'] |= {{'overlap_vae': {overlap}, 'threads': 1}}\n"
         "voice = Voice.load(sys.argv[1], profile=Profile.model_validate(base))\n"
         "stream = voice.stream('hello world', seed=1, min_len=50)\n"
         "print(sum(len(next(stream)) for _ in range(2)))\n"
