@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, Strict, field_validator, model_validator
 
 from device_profiles.weight_formats import PlanName, chosen_formats
 
 PROFILE_NAME = r"^[a-z0-9][a-z0-9-]*$"
+
+
+# YAML has lists, no tuples; the numbers themselves are taken strictly.
+CpuNumbers = Annotated[
+    tuple[Annotated[int, Strict(), Field(ge=0, le=4095)], ...], Strict(False)
+]
 
 
 class _Section(BaseModel):
@@ -24,16 +30,21 @@ class RuntimeSection(_Section):
         spinning: Whether idle pool threads spin between the nodes of a run.
         overlap_vae: Whether a patch is decoded to audio while the next one is computed; ``auto``
             does so where that measured faster (see docs/decisions.md).
+        cores: CPUs that threads run on: ``all`` that this process may use, ``big`` ones by the
+            kernel's capacity per CPU, or their numbers.
     """
 
     threads: int | Literal["auto"] = Field("auto")
     spinning: bool = False
     overlap_vae: bool | Literal["auto"] = Field("auto")
+    cores: Literal["all", "big"] | CpuNumbers = "all"
 
     @model_validator(mode="after")
     def _positive(self) -> RuntimeSection:
         if self.threads != "auto" and not 1 <= self.threads <= 1024:
             raise ValueError("threads must be 'auto' or 1 to 1024")
+        if not self.cores:
+            raise ValueError("cores must be 'all', 'big' or at least one CPU number")
         return self
 
 

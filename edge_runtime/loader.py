@@ -7,11 +7,11 @@ import importlib.util
 import logging
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType, NoneType
 
-from device_profiles.catalog import ProfileLoadError, load_profile, usable_cpus
+from device_profiles.catalog import ProfileLoadError, load_profile
 from device_profiles.schema import Profile
 from edge_runtime.backends.ort import OrtBackend
 from edge_runtime.backends.protocol import Backend
@@ -34,8 +34,9 @@ from edge_runtime.prepare.prepared_bundle import (
     make_prepared,
 )
 from edge_runtime.resources import Resources
-from edge_runtime.runtime_choice import RuntimeChoice
+from edge_runtime.runtime_choice import RuntimeChoice, profile_choice
 from edge_runtime.state_folder import state_folder
+from edge_runtime.tune.tuned import find_tuned
 
 HARD_VARIABLE = "BOARDVOICE_MEMORY_LIMIT"
 SOFT_VARIABLE = "BOARDVOICE_MEMORY_SOFT"
@@ -61,6 +62,9 @@ class LoadOptions:
         memory_soft: Bytes above which what is not needed is given back; likewise.
         backend: Replaces ONNX Runtime's CPU provider.
         on_prepare: Told how far a preparation is.
+        tuned: Run as `tune` found to be best on this device, unless threads are given or a
+            profile is named that says how to run.
+        runtime: How to run, whatever profile and tuning say.
     """
 
     profile: str | Profile | None = None
@@ -71,6 +75,8 @@ class LoadOptions:
     memory_soft: int | None = None
     backend: Backend | None = None
     on_prepare: OnPrepare | None = None
+    tuned: bool = True
+    runtime: RuntimeChoice | None = None
 
     def __post_init__(self) -> None:
         threads = self.threads
@@ -110,8 +116,9 @@ def open_device(bundle_folder: str | Path, options: LoadOptions) -> tuple[Bundle
     if os.environ.get(MALLOC_VARIABLE) != "keep":
         malloc.fix_thresholds(malloc.MMAP_THRESHOLD)
     guard = MemoryGuard(memory_settings(profile, options))
-    runtime = _runtime(profile, options)
     bundle = Bundle.open(bundle_folder, verify=False)
+    key = PreparationKey.of(bundle, kv_dtype=profile.kv.dtype)
+    runtime = _runtime(profile, options, key)
     if options.backend is not None:
         if options.verify:
             bundle.verify()
@@ -120,7 +127,6 @@ def open_device(bundle_folder: str | Path, options: LoadOptions) -> tuple[Bundle
             runtime=runtime,
         )  # fmt: skip
     reason, fallback, prepared = _not_wanted(bundle, profile, options), False, None
-    key = PreparationKey.of(bundle, kv_dtype=profile.kv.dtype)
     if not reason:
         prepared = find_prepared(bundle, key, state_folder())
     make = not reason and prepared is None
@@ -235,27 +241,21 @@ def _prepare(
         return None, reason
 
 
-def _runtime(profile: Profile, options: LoadOptions) -> RuntimeChoice:
-    section, cpus = profile.runtime, usable_cpus()
-    threads = options.threads or (cpus if section.threads == "auto" else section.threads)
-    overlap = section.overlap_vae
-    if overlap == "auto":
+def _runtime(profile: Profile, options: LoadOptions, key: PreparationKey) -> RuntimeChoice:
+    """Options first, then a profile that was named, then what tuning found, then the profile."""
+    if options.runtime is not None:
+        return options.runtime.usable()
+    named = options.profile is not None and profile.runtime.model_fields_set
+    own_words = options.threads is not None or options.backend is not None or named
+    if options.tuned and not own_words:
+        tuned = find_tuned(key, state_folder())
+        if tuned is not None:
+            return tuned.choice.choice().usable()
+    choice = profile_choice(profile, options.threads)
+    if options.backend is not None and profile.runtime.overlap_vae == "auto":
         # Another back end's graphs may share one device, and need not run in two threads.
-        overlap = options.backend is None and overlaps(cpus, threads, section.spinning)
-    return RuntimeChoice(threads, section.spinning, overlap)
-
-
-def overlaps(cpus: int, threads: int, spinning: bool) -> bool:
-    """Whether decoding audio beside the next patch is faster, by measurement.
-
-    It fills what a patch leaves of the CPUs; threads that spin leave nothing.
-
-    Args:
-        cpus: CPUs this process may use.
-        threads: Threads per session.
-        spinning: Whether idle threads spin.
-    """
-    return cpus > (threads if spinning else 1)
+        return replace(choice, overlap_vae=False)
+    return choice
 
 
 def _from_environment(name: str) -> int | None:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from edge_runtime.audio.load import AudioSource
 from edge_runtime.errors import UsageError
+from edge_runtime.runtime_choice import RuntimeChoice
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -158,6 +159,7 @@ class SpeechMetrics:
         patch_seconds: Audio per patch.
         overlapped: Whether audio was decoded while the next patch was computed; the times of
             ``vae_decode`` then lie beside the others.
+        runtime: How graphs were run.
         ms: Time by component: ``text``, ``encode``, ``prefill``, ``flow``, ``patch_encoder``,
             ``lm_step``, ``vae_decode``.
         planned_chunks: Chunks that the text was cut into.
@@ -173,6 +175,7 @@ class SpeechMetrics:
     sample_rate: int
     patch_seconds: float
     overlapped: bool = False
+    runtime: RuntimeChoice = field(default_factory=RuntimeChoice)
     ms: dict[str, float] = field(default_factory=dict)
     planned_chunks: int = 0
     chunks: list[ChunkReport] = field(default_factory=list)
@@ -257,6 +260,7 @@ class SpeechMetrics:
                 }
                 for chunk in self.chunks
             ],
+            "runtime": self.runtime.as_dict(),
             "warnings": list(self.warnings),
         }
 

@@ -15,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from device_profiles.schema import Profile
+from edge_runtime.affinity import on_cores, pinned
 from edge_runtime.audio.load import AudioSource
 from edge_runtime.backends.protocol import Backend
-from edge_runtime.bundle import Manifest
+from edge_runtime.bundle import Bundle, Manifest
 from edge_runtime.cancel import CancelToken
 from edge_runtime.errors import CancelledError, TextError, UsageError
 from edge_runtime.loader import LoadOptions, family_module, open_device
@@ -136,6 +137,7 @@ class Voice:
         memory_soft: int | None = None,
         backend: Backend | None = None,
         on_prepare: OnPrepare | None = None,
+        tuned: bool = True,
     ) -> Voice:
         """Load a bundle.
 
@@ -150,6 +152,7 @@ class Voice:
             memory_soft: Bytes above which what is not needed is given back.
             backend: Replaces ONNX Runtime's CPU provider.
             on_prepare: Told how far a preparation is: graph, graphs done, graphs in all.
+            tuned: Run as `boardvoice tune` found to be best on this device, if it was tuned.
 
         Raises:
             BundleError: Missing, torn or altered bundle, or an unknown family.
@@ -166,10 +169,21 @@ class Voice:
             memory_soft=memory_soft,
             backend=backend,
             on_prepare=on_prepare,
+            tuned=tuned,
         )
-        opened, resources = open_device(bundle, options)
-        model = family_module(opened).load(opened, resources)
-        return Voice(model, opened.manifest, resources)
+        return Voice.load_with(bundle, options)
+
+    @staticmethod
+    def load_with(bundle: str | Path, options: LoadOptions) -> Voice:
+        """Load a bundle; arguments and errors are those of `load`."""
+        return Voice.of(*open_device(bundle, options))
+
+    @staticmethod
+    def of(bundle: Bundle, resources: Resources) -> Voice:
+        """Load the graphs of an opened bundle; their threads stay on the cores that were chosen."""
+        with on_cores(resources.runtime.cores):
+            model = family_module(bundle).load(bundle, resources)
+        return Voice(model, bundle.manifest, resources)
 
     @property
     def sample_rate(self) -> int:
@@ -283,6 +297,7 @@ class Voice:
             seed=secrets.randbits(31) if options.seed is None else int(options.seed),
             sample_rate=self.sample_rate,
             patch_seconds=self._model.patch_seconds,
+            runtime=self.resources.runtime,
         )
         if self.manifest.synthetic:
             metrics.warnings.append(
@@ -290,11 +305,14 @@ class Voice:
             )
         if self.resources.fallback:
             metrics.warnings.append(f"Not prepared for this device: {self.resources.not_prepared}")
+        if self.resources.runtime.note:
+            metrics.warnings.append(self.resources.runtime.note)
         token = cancel or CancelToken()
         audio = self._model.speak(
             request, options, metrics, token,
             retry=retry, make_noise=make_noise, progress=progress,
         )  # fmt: skip
+        audio = pinned(audio, self.resources.runtime.cores)
         return SpeechStream(self._measured(audio, metrics, token), metrics)
 
     def _measured(

@@ -16,6 +16,10 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
     device.add_argument("--profile", metavar="NAME", help="device profile, a name or a .yaml file")
     device.add_argument("--threads", type=int, help="threads; the profile's unless given")
     device.add_argument(
+        "--tuned", action=argparse.BooleanOptionalAction, default=True,
+        help="run as 'tune' found to be best here (on)",
+    )  # fmt: skip
+    device.add_argument(
         "--memory-limit", type=_size, metavar="SIZE",
         help="most anonymous memory, such as 800M; also BOARDVOICE_MEMORY_LIMIT",
     )  # fmt: skip
@@ -49,6 +53,7 @@ def voice_options(arguments: argparse.Namespace) -> dict[str, Any]:
         "prepare": prepare,
         "memory_limit": arguments.memory_limit,
         "memory_soft": arguments.memory_soft,
+        "tuned": arguments.tuned,
     }
 
 

@@ -11,10 +11,11 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
+from device_profiles.schema import Profile
 from edge_runtime.bench.results import Cold
 from edge_runtime.bundle import Bundle
 from edge_runtime.errors import BackendError
-from edge_runtime.loader import LoadOptions, choose_profile
+from edge_runtime.loader import LoadOptions
 from edge_runtime.speech import SpeechOptions
 from edge_runtime.state_folder import state_folder
 
@@ -25,7 +26,7 @@ sys.path[:] = sys.argv[1:]
 from edge_runtime.bench.cold import main
 sys.exit(main())
 """
-_NOT_SENT = ("backend", "on_prepare", "profile")
+_NOT_SENT = ("backend", "on_prepare", "profile", "runtime")
 
 
 def cold_run(
@@ -46,11 +47,15 @@ def cold_run(
     bundle = Bundle.open(folder, verify=False)
     drop_from_memory(bundle.folder / name for name in bundle.manifest.files)
     drop_from_memory(state_folder().glob("prepared/*/*"))
+    profile = load.profile
     settings = {name: value for name, value in vars(load).items() if name not in _NOT_SENT}
     request = {
         "bundle": str(Path(folder).resolve()),
         "load": settings,
-        "profile": choose_profile(load.profile).model_dump(),
+        # Only what was set: a profile that says how to run overrules tuning.
+        "profile": profile.model_dump(mode="json", exclude_unset=True)
+        if isinstance(profile, Profile)
+        else profile,
         "text": text,
         "reference": reference,
         "options": asdict(options),
@@ -71,12 +76,13 @@ def cold_run(
 
 def main() -> int:
     """The fresh process: one JSON request on stdin, one line of figures on stdout."""
-    from device_profiles.schema import Profile
     from edge_runtime.voice import Voice
 
     imported = time.monotonic()
     request = json.load(sys.stdin)
-    profile = Profile.model_validate(request["profile"])
+    profile = request["profile"]
+    if isinstance(profile, dict):
+        profile = Profile.model_validate_json(json.dumps(profile))
     read_before = _disk_read()
     voice = Voice.load(request["bundle"], profile=profile, **request["load"])
     loaded = time.monotonic()

@@ -101,7 +101,7 @@ def run_bench(
     bundle, resources = open_device(folder, load)
     recorder = Recorder()
     watched = replace(resources, backend=RecordingBackend(resources.backend, recorder))
-    voice = Voice(family_module(bundle).load(bundle, watched), bundle.manifest, watched)
+    voice = Voice.of(bundle, watched)
     load_ms = (time.perf_counter() - start) * 1000
     tell("warming up")
     sample_run(voice, plan)
@@ -262,6 +262,9 @@ def _setup(bundle: Bundle, resources: Resources, plan: BenchPlan, metrics: Speec
         profile=profile.name,
         threads=resources.runtime.threads,
         spinning=resources.runtime.spinning,
+        overlap_vae=resources.runtime.overlap_vae,
+        cores=resources.runtime.cores,
+        chosen_by=resources.runtime.source,
         kv_dtype=profile.kv.dtype,
         prepared=bool(resources.costs),
         text=plan.text,

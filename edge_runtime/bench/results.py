@@ -141,7 +141,10 @@ class Setup(_Frozen):
         synthetic: Whether the weights are seeded noise.
         profile: Device profile.
         threads: Threads per session.
-        spinning: Whether idle threads spin.
+        spinning: Whether threads spin between the nodes of a run.
+        overlap_vae: Whether a patch is decoded to audio while the next one is computed.
+        cores: CPUs that threads run on; empty for all.
+        chosen_by: Who chose these four: ``profile``, ``options`` or ``tuned``.
         kv_dtype: Storage of keys and values.
         prepared: Whether packed weights are mapped from prepared files.
         text: What was said.
@@ -164,6 +167,9 @@ class Setup(_Frozen):
     profile: str
     threads: int
     spinning: bool
+    overlap_vae: bool = False
+    cores: tuple[int, ...] = ()
+    chosen_by: str = "profile"
     kv_dtype: str
     prepared: bool
     text: str

@@ -19,7 +19,7 @@ from device_profiles.schema import Profile
 from edge_runtime.ahead import Ahead
 from edge_runtime.cancel import CancelToken
 from edge_runtime.errors import BackendError, MemoryBudgetError
-from edge_runtime.loader import overlaps
+from edge_runtime.runtime_choice import overlaps
 from edge_runtime.voice import Voice
 
 WAIT = 20.0
