@@ -33,8 +33,8 @@ def add_parser(commands: Any) -> None:
         "tune",
         help="find the fastest way to run a bundle on this device, and keep to it",
         description="Speak real patches with other threads, cores, spinning and overlap, in turn "
-        "with the best so far. What is better by a margin is kept in the state folder and used from then "
-        "on, unless --threads is given or a profile is named that says how to run.",
+        "with the best so far. What is better by a margin is kept in the state folder and used "
+        "from then on, unless --threads is given or a profile is named that says how to run.",
     )
     parser.add_argument(
         "bundles", metavar="BUNDLE", nargs="+",
