@@ -53,13 +53,13 @@ class KvSection(_Section):
 
     Attributes:
         bucket_rows: Capacities are multiples of this.
-        dtype: Storage of keys and values; f16 halves a row.
+        dtype: Storage of keys and values; f16 halves a row, int8 quarters it.
         max_rows: Ceiling, below the model's own when smaller.
         pool_mib: Most MiB of KV buffers kept between requests.
         kept_voices_mib: Most MiB of KV rows kept for voices that were used before.
     """
 
-    dtype: Literal["f32", "f16"] = "f32"
+    dtype: Literal["f32", "f16", "int8"] = "f32"
     bucket_rows: int = Field(256, ge=16, le=8192, multiple_of=16)
     max_rows: int = Field(8192, ge=16)
     pool_mib: int = Field(20, ge=0)

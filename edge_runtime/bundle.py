@@ -137,9 +137,11 @@ class Bundle:
             graph_name(file): file for stem, file in files.items() if stem.endswith(suffix)
         }
         if kv_dtype != "f32" and not variants:
+            # Its ranges have to be measured, which an export does only when told to.
+            option = " with --int8-kv" if kv_dtype == "int8" else ""
             raise BundleError(
                 f"{self.folder} has no graph for a KV cache in {kv_dtype}.",
-                remedy="Export the bundle again, or set kv.dtype to f32 in the profile.",
+                remedy=f"Export the bundle again{option}, or set kv.dtype to f32 in the profile.",
             )
         return {stem: file for stem, file in files.items() if "." not in stem} | variants
 

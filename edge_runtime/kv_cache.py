@@ -13,7 +13,13 @@ from edge_runtime.errors import CapacityError, MemoryBudgetError
 from edge_runtime.memory.guard import MemoryGuard
 
 KVArray = npt.NDArray[Any]
-KVType = Literal["f32", "f16"]
+KVType = Literal["f32", "f16", "int8"]
+
+KV_DTYPES: dict[KVType, np.dtype[Any]] = {
+    "f32": np.dtype(np.float32),
+    "f16": np.dtype(np.float16),
+    "int8": np.dtype(np.int8),
+}
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,7 @@ class KVShape:
     @property
     def numpy_dtype(self) -> np.dtype[Any]:
         """Storage as numpy has it."""
-        return np.dtype(np.float32 if self.dtype == "f32" else np.float16)
+        return KV_DTYPES[self.dtype]
 
     @property
     def row_bytes(self) -> int:
@@ -222,6 +228,18 @@ class KVCache:
         for buffer, saved in zip(self.buffers, snapshot.buffers, strict=True):
             self._copy(saved, buffer, snapshot.rows)
         self.rows = snapshot.rows
+
+    def clipped_share(self) -> float:
+        """Share of the values of an int8 cache that stand at the end of its range, 0 to 1.
+
+        Those are the values that were cut off, or nearly; 0 for other types.
+        """
+        if self.shape.dtype != "int8" or not self.rows:
+            return 0.0
+        # The lower end is -128 or -127, as the kernel has it.
+        valid = (buffer[:, :, : self.rows] for buffer in self.buffers)
+        count = sum(np.count_nonzero((rows > 126) | (rows < -126)) for rows in valid)
+        return count / (self.rows * self.shape.row_bytes)
 
     def release(self) -> None:
         """Give the buffers back; the cache must not be used afterwards."""

@@ -13,6 +13,7 @@ from types import ModuleType, NoneType
 
 from device_profiles.catalog import ProfileLoadError, load_profile
 from device_profiles.schema import Profile
+from edge_runtime.backends.int8_cache import supported_kv
 from edge_runtime.backends.ort import OrtBackend
 from edge_runtime.backends.protocol import Backend
 from edge_runtime.bundle import MANIFEST, Bundle
@@ -115,6 +116,9 @@ def open_device(bundle_folder: str | Path, options: LoadOptions) -> tuple[Bundle
     # Left to itself, glibc keeps ever larger freed blocks in the heap; see docs/decisions.md.
     if os.environ.get(MALLOC_VARIABLE) != "keep":
         malloc.fix_thresholds(malloc.MMAP_THRESHOLD)
+    profile, kv_fallback = supported_kv(
+        profile, options.backend or OrtBackend(threads=1, spinning=False)
+    )
     guard = MemoryGuard(memory_settings(profile, options))
     bundle = Bundle.open(bundle_folder, verify=False)
     key = PreparationKey.of(bundle, kv_dtype=profile.kv.dtype)
@@ -124,7 +128,7 @@ def open_device(bundle_folder: str | Path, options: LoadOptions) -> tuple[Bundle
             bundle.verify()
         return bundle, Resources(
             options.backend, profile, guard, not_prepared="another back end is used",
-            runtime=runtime,
+            kv_fallback=kv_fallback, runtime=runtime,
         )  # fmt: skip
     reason, fallback, prepared = _not_wanted(bundle, profile, options), False, None
     if not reason:
@@ -144,8 +148,9 @@ def open_device(bundle_folder: str | Path, options: LoadOptions) -> tuple[Bundle
     )
     costs = prepared.info.costs if prepared is not None else {}
     return bundle, Resources(
-        backend, profile, guard, costs, reason, fallback, runtime=runtime
-    )
+        backend, profile, guard, costs, reason, fallback,
+        kv_fallback=kv_fallback, runtime=runtime,
+    )  # fmt: skip
 
 
 def family_module(bundle: Bundle) -> ModuleType:

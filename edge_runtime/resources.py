@@ -31,6 +31,7 @@ class Resources:
         costs: Anonymous memory by graph, measured when the bundle was prepared; empty otherwise.
         not_prepared: Why the bundle runs without prepared weights; empty when it has them.
         fallback: Whether it was meant to have them.
+        kv_fallback: Why the KV cache is not in the type that the profile asked for; empty if it is.
         measured: Anonymous memory that loading each graph took, as it was just now.
         runtime: How graphs are run.
     """
@@ -41,6 +42,7 @@ class Resources:
     costs: Mapping[str, GraphCost] = field(default_factory=dict)
     not_prepared: str = ""
     fallback: bool = False
+    kv_fallback: str = ""
     measured: dict[str, int] = field(default_factory=dict)
     runtime: RuntimeChoice = field(default_factory=RuntimeChoice)
 

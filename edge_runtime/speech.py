@@ -165,6 +165,7 @@ class SpeechMetrics:
         planned_chunks: Chunks that the text was cut into.
         chunks: Reports of those that were begun.
         kv_bytes: Largest KV cache held.
+        kv_clipped: Share of an int8 cache's values at the end of its range, in the worst chunk.
         first_audio_ms: From the call to the first samples.
         samples: Samples of audio returned.
         decoded_patches: Patches computed, including those of attempts that were not kept.
@@ -180,6 +181,7 @@ class SpeechMetrics:
     planned_chunks: int = 0
     chunks: list[ChunkReport] = field(default_factory=list)
     kv_bytes: int = 0
+    kv_clipped: float = 0.0
     first_audio_ms: float = 0.0
     samples: int = 0
     decoded_patches: int = 0
@@ -236,6 +238,7 @@ class SpeechMetrics:
             "stop_reason": self.stop_reason,
             "prefix_rows": max((chunk.prefix_rows for chunk in self.chunks), default=0),
             "kv_bytes": self.kv_bytes,
+            "kv_clipped": round(self.kv_clipped, 6),
             "ms": {name: round(value, 3) for name, value in ms.items()},
             "overlapped": self.overlapped,
             "first_audio_ms": round(self.first_audio_ms, 3),

@@ -307,6 +307,8 @@ class Voice:
             metrics.warnings.append(f"Not prepared for this device: {self.resources.not_prepared}")
         if self.resources.runtime.note:
             metrics.warnings.append(self.resources.runtime.note)
+        if self.resources.kv_fallback:
+            metrics.warnings.append(self.resources.kv_fallback)
         token = cancel or CancelToken()
         audio = self._model.speak(
             request, options, metrics, token,

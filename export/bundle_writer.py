@@ -109,7 +109,18 @@ class BundleWriter:
         self._files[name] = BundleFile(size=target.stat().st_size, sha256=sha256_of(target))
         return name
 
-    def finish(
+    @property
+    def folder(self) -> Path:
+        """The temporary folder, for what has to run the graphs before the bundle is complete."""
+        return self._folder
+
+    def finish(self, manifest: Manifest) -> Manifest:
+        """Write the manifest, with all files there are now."""
+        text = manifest_text(manifest.model_copy(update={"files": self._sorted_files()}))
+        (self._folder / MANIFEST).write_text(text, encoding="utf-8")
+        return Manifest.model_validate_json(text)
+
+    def manifest(
         self,
         *,
         family: str,
@@ -119,8 +130,8 @@ class BundleWriter:
         profile: str | None,
         synthetic: bool,
     ) -> Manifest:
-        """Write the manifest."""
-        manifest = Manifest(
+        """The manifest of the files so far."""
+        return Manifest(
             format=FORMAT,
             family=family,
             name=name,
@@ -130,11 +141,11 @@ class BundleWriter:
             profile=profile,
             synthetic=synthetic,
             model=model,
-            files=dict(sorted(self._files.items())),
+            files=self._sorted_files(),
         )
-        text = manifest_text(manifest)
-        (self._folder / MANIFEST).write_text(text, encoding="utf-8")
-        return Manifest.model_validate_json(text)
+
+    def _sorted_files(self) -> dict[str, BundleFile]:
+        return dict(sorted(self._files.items()))
 
 
 @contextlib.contextmanager

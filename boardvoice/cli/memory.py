@@ -89,7 +89,8 @@ def _show(report: MemoryReport) -> None:
     console = Console(file=sys.stdout)
     console.print(table)
     console.print(
-        f"KV: {report.kv_row_bytes} bytes per row, {_mib(report.kv_bucket_bytes)} MiB per bucket. "
+        f"KV: {report.kv_dtype}, {report.kv_row_bytes} bytes per row, "
+        f"{_mib(report.kv_bucket_bytes)} MiB per bucket. "
         + ("Weights are prepared." if report.prepared else f"Not prepared: {report.not_prepared}.")
     )
     for limit in report.limits:

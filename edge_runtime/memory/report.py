@@ -35,6 +35,7 @@ class MemoryReport:
     Attributes:
         rows: Parts.
         total: Their sum; measured is the peak of the whole process.
+        kv_dtype: Storage of keys and values.
         kv_row_bytes: Bytes of one KV row.
         kv_bucket_bytes: Bytes of one bucket of rows.
         prepared: Whether packed weights are mapped from prepared files.
@@ -44,6 +45,7 @@ class MemoryReport:
 
     rows: tuple[MemoryRow, ...]
     total: MemoryRow
+    kv_dtype: str
     kv_row_bytes: int
     kv_bucket_bytes: int
     prepared: bool
@@ -100,6 +102,7 @@ def memory_report(
     return MemoryReport(
         rows=tuple(rows),
         total=total,
+        kv_dtype=resources.profile.kv.dtype,
         kv_row_bytes=kv_row_bytes,
         kv_bucket_bytes=kv_row_bytes * resources.profile.kv.bucket_rows,
         prepared=prepared,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from edge_runtime.bundle import Bundle
+from edge_runtime.kv_cache import KVType
 from edge_runtime.prepare.probe import GraphProbe
 from edge_runtime.resources import Resources
 from edge_runtime.voxcpm2.largest_inputs import largest_inputs
@@ -18,7 +19,7 @@ def load(bundle: Bundle, resources: Resources) -> Speaker:
     return Speaker(bundle, resources)
 
 
-def probes(model: Mapping[str, Any], kv_dtype: str) -> dict[str, GraphProbe]:
+def probes(model: Mapping[str, Any], kv_dtype: KVType) -> dict[str, GraphProbe]:
     """Inputs that make each graph take its largest scratch memory.
 
     Args:

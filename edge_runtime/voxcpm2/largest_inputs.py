@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from edge_runtime.kv_cache import KV_DTYPES, KVType
 from edge_runtime.prepare.probe import GraphProbe, zeros
 from edge_runtime.voxcpm2.lm import PREFILL_ROWS
 from edge_runtime.voxcpm2.prompt import ENCODE_PATCHES as PREFIX_PATCHES
@@ -18,7 +19,7 @@ _CACHED_ROWS = 1024
 _STEPS = 100
 
 
-def largest_inputs(spec: VoxCpm2Spec, kv_dtype: str) -> dict[str, GraphProbe]:
+def largest_inputs(spec: VoxCpm2Spec, kv_dtype: KVType) -> dict[str, GraphProbe]:
     """One probe per graph, by graph name."""
     size, width, hidden = spec.patch_size, spec.latent_dim, spec.flow.hidden
     flow = {
@@ -43,10 +44,10 @@ def largest_inputs(spec: VoxCpm2Spec, kv_dtype: str) -> dict[str, GraphProbe]:
     }
 
 
-def _lm(spec: VoxCpm2Spec, kv_dtype: str) -> GraphProbe:
+def _lm(spec: VoxCpm2Spec, kv_dtype: KVType) -> GraphProbe:
     cached = min(_CACHED_ROWS, spec.kv.max_rows)
     rows = min(PREFILL_ROWS, cached)
-    dtype = {"f32": np.float32, "f16": np.float16}[kv_dtype]
+    dtype = KV_DTYPES[kv_dtype]
     buffer = zeros(1, spec.kv.num_kv_heads, cached, spec.kv.head_size, dtype=dtype)
     inputs: dict[str, npt.NDArray[Any]] = {
         "rows": zeros(1, rows, spec.hidden),

@@ -36,6 +36,8 @@ FloatArray = npt.NDArray[np.float32]
 
 _MIB = 1 << 20
 _SMALL_PIECE_ROWS = 64
+# Above this share of clipped keys and values the result says so; see docs/memory.md.
+_MOST_CLIPPED = 0.001
 _ALWAYS_RUN: tuple[GraphName, ...] = ("lm", "patch_encoder", "flow", "vae_decoder")
 
 
@@ -242,6 +244,7 @@ class VoxCpm2Model:
                             samples = vae.decode(patch)
                         yield samples
                 utterance.stop_reason = decoder.stop_reason
+                _note_clipping(cache, metrics)
             finally:
                 # The thread that computed ahead has ended, so nobody uses these any more.
                 lm.release()
@@ -326,6 +329,17 @@ class VoxCpm2Model:
             )
         self._warm.discard(name)
         return self._resources.load(self._bundle, self._files[name])
+
+
+def _note_clipping(cache: KVCache, metrics: SpeechMetrics) -> None:
+    """What ran past the calibrated range of an int8 cache is cut off: the user is told once."""
+    share = cache.clipped_share()
+    if share > _MOST_CLIPPED >= metrics.kv_clipped:
+        metrics.warnings.append(
+            f"{share:.2%} of the keys and values ran past the range of the int8 KV cache; "
+            "set kv.dtype to f16 in the profile if this voice sounds worse than others."
+        )
+    metrics.kv_clipped = max(metrics.kv_clipped, share)
 
 
 def read_spec(bundle: Bundle) -> VoxCpm2Spec:

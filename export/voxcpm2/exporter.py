@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from device_profiles.weight_formats import LayerKind, PlanName, WeightFormat
-from edge_runtime.bundle import Manifest
+from edge_runtime.bundle import Bundle, Manifest
 from edge_runtime.errors import BundleError, CheckpointError
 from edge_runtime.tokenizer import Tokenizer
 from edge_runtime.voxcpm2.spec import (
@@ -32,6 +32,7 @@ from export.synthetic.maker import SYNTHETIC_KEY
 from export.voxcpm2.audio_vae import build_vae_decoder, build_vae_encoder
 from export.voxcpm2.config import AudioVaeConfig, VoxCpm2Config, load_config
 from export.voxcpm2.flow import build_flow, build_flow_condition, build_flow_time
+from export.voxcpm2.int8_kv import add_int8_cache
 from export.voxcpm2.lm import build_lm
 from export.voxcpm2.patch_encoder import build_patch_encoder
 from export.weights.plan import WeightPlan
@@ -50,6 +51,7 @@ def export_voxcpm2(
     profile: str | None = None,
     name: str | None = None,
     replace: bool = False,
+    int8_kv: bool = False,
     progress: OnProgress | None = None,
 ) -> Manifest:
     """Export an official checkpoint folder to a bundle.
@@ -61,6 +63,7 @@ def export_voxcpm2(
         profile: Device profile it is meant for; recorded.
         name: What the voice is called; by default the checkpoint folder's name.
         replace: Replace an existing bundle.
+        int8_kv: Add the LM over an int8 KV cache. Its ranges are measured by running the LM.
         progress: Told the file being written, and checkpoint values converted and in all.
 
     Raises:
@@ -81,7 +84,7 @@ def export_voxcpm2(
             Parameters(tracker.watch(source)) for source in (model, vae)
         )
         spec = _write(writer, model_parameters, vae_parameters, config, tokenizer)
-        return writer.finish(
+        manifest = writer.manifest(
             family=FAMILY,
             name=name or _printable(checkpoint.resolve().name),
             made_by=f"boardvoice {_version()}",
@@ -89,6 +92,10 @@ def export_voxcpm2(
             profile=profile,
             synthetic=_is_synthetic(checkpoint),
         )
+        if int8_kv:
+            tracker.file(spec.graphs["lm"])
+            add_int8_cache(writer, Bundle(writer.folder, manifest), spec)
+        return writer.finish(manifest)
 
 
 def _write(
