@@ -40,16 +40,22 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def make_bundle(tmp_path_factory: pytest.TempPathFactory) -> MakeBundle:
-    """``make_bundle(recipe, weights)``; each is made once. Do not change what it returns."""
-    made: dict[tuple[str, str], Path] = {}
+    """``make_bundle(recipe, weights)``; each is made once. Do not change what it returns.
 
-    def make(recipe: str = "tiny", weights: PlanName = "f32") -> Path:
-        if (recipe, weights) not in made:
+    With ``kv="int8"`` it has the LM over an int8 cache as well.
+    """
+    made: dict[tuple[str, str, bool], Path] = {}
+
+    def make(recipe: str = "tiny", weights: PlanName = "f32", *, kv: str = "f32") -> Path:
+        key = recipe, weights, kv == "int8"
+        if key not in made:
             folder = tmp_path_factory.mktemp("bundles")
             checkpoint = make_checkpoint(folder / recipe, RECIPES[recipe])
-            export_voxcpm2(checkpoint, folder / "bundle", weights=weights, name=recipe)
-            made[recipe, weights] = folder / "bundle"
-        return made[recipe, weights]
+            export_voxcpm2(
+                checkpoint, folder / "bundle", weights=weights, name=recipe, int8_kv=key[2]
+            )
+            made[key] = folder / "bundle"
+        return made[key]
 
     return make
 

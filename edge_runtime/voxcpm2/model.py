@@ -37,7 +37,7 @@ FloatArray = npt.NDArray[np.float32]
 _MIB = 1 << 20
 _SMALL_PIECE_ROWS = 64
 # Above this share of clipped keys and values the result says so; see docs/memory.md.
-_MOST_CLIPPED = 0.001
+_MOST_CLIPPED = 0.005
 _ALWAYS_RUN: tuple[GraphName, ...] = ("lm", "patch_encoder", "flow", "vae_decoder")
 
 

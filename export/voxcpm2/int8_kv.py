@@ -28,7 +28,7 @@ from export.graph.int8_cache import KVRanges, with_int8_cache
 FloatArray = npt.NDArray[np.float32]
 
 # Range of int8 over the largest magnitude measured; see docs/decisions.md.
-MARGIN = 1.25
+MARGIN = 1.5
 # Spoken one after another: alone, with the first as reference, and going on from the second.
 TEXTS = (
     "Good morning, the next train to the harbour leaves at nine twenty from platform four.",

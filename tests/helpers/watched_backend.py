@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from edge_runtime.backends.ort import OrtBackend
 from edge_runtime.backends.protocol import Array, Binding, Graph
+from edge_runtime.bundle import graph_name
 
 # Told the LM's runs so far; True stops, False goes on, None leaves it to the model.
 StopRule = Callable[[int], "bool | None"]
@@ -60,7 +61,8 @@ class _Graph:
 
     @property
     def name(self) -> str:
-        return self._inner.name
+        # A variant over another KV cache counts as the graph it is one of.
+        return graph_name(self._inner.name)
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, npt.NDArray[np.float32]]:
         results = self._inner.run(feeds)

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from kv_types import KV_TYPES, kv_profile
 from watched_backend import WatchedBackend, never
 
-from device_profiles.catalog import load_profile
-from device_profiles.schema import KvSection, Profile
 from edge_runtime.kv_cache import KVShape, KVSnapshot
 from edge_runtime.memory import malloc
 from edge_runtime.memory.limits import MemorySettings
@@ -18,10 +17,6 @@ from edge_runtime.voice import Voice
 from edge_runtime.voxcpm2.model import VoxCpm2Model
 from edge_runtime.voxcpm2.prefix_store import PrefixStore, fingerprint
 from edge_runtime.voxcpm2.speaker import Speaker
-
-
-def profile(**section: int) -> Profile:
-    return load_profile("generic-x86-64").model_copy(update={"kv": KvSection(**section)})
 
 
 def clip(seconds: float = 1.0, seed: int = 0) -> tuple[np.ndarray, int]:
@@ -64,21 +59,24 @@ def test_the_second_request_reads_only_its_text(voice: Voice, backend: WatchedBa
     assert np.array_equal(first, second)
 
 
-def test_another_text_with_a_kept_voice_is_what_it_is_without(
-    f32_bundle: Path, voice: Voice
-) -> None:
+@pytest.mark.parametrize("dtype", KV_TYPES)
+def test_another_text_with_a_kept_voice_is_what_it_is_without(dtype: str, make_bundle) -> None:
+    bundle = make_bundle("tiny", "f32", kv=dtype)
+    voice = Voice.load(bundle, backend=WatchedBackend(never), profile=kv_profile(dtype))
     say(voice, "something else entirely", reference=clip())
     fresh = Voice.load(
-        f32_bundle, backend=WatchedBackend(never), profile=profile(kept_voices_mib=0)
+        bundle, backend=WatchedBackend(never), profile=kv_profile(dtype, kept_voices_mib=0)
     )
     expected = say(fresh, "hello world", reference=clip())
     assert model_of(fresh).store.nbytes == 0
+    assert model_of(voice).store.nbytes == (7 + 2) * voice.kv_row_bytes()
     assert np.array_equal(say(voice, "hello world", reference=clip()), expected)
 
 
+@pytest.mark.parametrize("dtype", KV_TYPES)
 @pytest.mark.parametrize("bucket", [16, 256])
 def test_a_kept_voice_copies_its_rows_and_nothing_else(
-    f32_bundle: Path, bucket: int, monkeypatch: pytest.MonkeyPatch
+    make_bundle, bucket: int, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = []
     from edge_runtime.voxcpm2 import model
@@ -89,7 +87,9 @@ def test_a_kept_voice_copies_its_rows_and_nothing_else(
 
     real = model.KVCache
     voice = Voice.load(
-        f32_bundle, backend=WatchedBackend(never), profile=profile(bucket_rows=bucket)
+        make_bundle("tiny", "f32", kv=dtype),
+        backend=WatchedBackend(never),
+        profile=kv_profile(dtype, bucket_rows=bucket),
     )
     monkeypatch.setattr(model, "KVCache", remember)
     say(voice, reference=clip())
@@ -172,7 +172,7 @@ def test_a_fingerprint_is_of_the_values_and_the_shape() -> None:
 
 def test_many_voices_stay_within_their_limit(f32_bundle: Path) -> None:
     voice = Voice.load(
-        f32_bundle, backend=WatchedBackend(never), profile=profile(kept_voices_mib=1, pool_mib=1)
+        f32_bundle, backend=WatchedBackend(never), profile=kv_profile(kept_voices_mib=1, pool_mib=1)
     )
     limit = 1 << 20
     rows = limit // voice.kv_row_bytes()

@@ -10,10 +10,11 @@ import pytest
 from fake_tree import MIB, FakeTree
 from hypothesis import given
 from hypothesis import strategies as st
+from kv_types import KV_TYPES, kv_profile
+from kv_types import poison as poison_array
 from watched_backend import WatchedBackend, never
 
-from device_profiles.catalog import load_profile
-from device_profiles.schema import KvSection, Profile
+from device_profiles.schema import Profile
 from edge_runtime import kv_cache
 from edge_runtime.errors import MemoryBudgetError
 from edge_runtime.kv_cache import KVCache, KVPool, KVShape
@@ -27,8 +28,8 @@ BIG = KVShape(layers=8, num_kv_heads=2, head_size=64, max_rows=16384, bucket_row
 TEXT = "The quick brown fox jumps over the lazy dog while seven wizards brew strange potions."
 
 
-def profile(**section: int) -> Profile:
-    return load_profile("generic-x86-64").model_copy(update={"kv": KvSection(**section)})
+def profile(dtype: str = "f32", **section: int) -> Profile:
+    return kv_profile(dtype, **section)
 
 
 def pool_of(voice: Voice) -> KVPool:
@@ -39,7 +40,7 @@ def pool_of(voice: Voice) -> KVPool:
 def poison(pool: KVPool) -> None:
     for arrays in pool._kept.values():
         for array in arrays:
-            array.fill(np.nan)
+            poison_array(array)
 
 
 def test_released_buffers_are_used_again_as_they_were_left() -> None:
@@ -245,15 +246,16 @@ def test_all_that_a_first_run_takes_is_asked_for_at_once_and_later_only_what_is_
     assert asked == [(kv, "A KV cache of 256 rows"), *looks]
 
 
+@pytest.mark.parametrize("dtype", KV_TYPES)
 @pytest.mark.parametrize("weights", ["f32", "int8", "int4"])
 def test_poisoned_pool_growth_and_any_bucket_give_the_same_samples(
-    weights: str, make_bundle
+    weights: str, dtype: str, make_bundle
 ) -> None:
-    bundle = make_bundle("tiny", weights)
+    bundle = make_bundle("tiny", weights, kv=dtype)
     found = []
     for bucket in (16, 48, 256):
         voice = Voice.load(
-            bundle, backend=WatchedBackend(never), profile=profile(bucket_rows=bucket)
+            bundle, backend=WatchedBackend(never), profile=profile(dtype, bucket_rows=bucket)
         )
         for _ in range(2):
             # 30 patches for a text of two tokens: beyond the reply that was expected.
@@ -263,7 +265,7 @@ def test_poisoned_pool_growth_and_any_bucket_give_the_same_samples(
             poison(pool_of(voice))
         found.append(voice.say(TEXT, seed=3, max_len=1, steps=2))
         assert np.isfinite(found[-1].audio).all()
-    plain = Voice.load(bundle, backend=WatchedBackend(never), profile=profile(pool_mib=0))
+    plain = Voice.load(bundle, backend=WatchedBackend(never), profile=profile(dtype, pool_mib=0))
     expected = plain.say("hello world", seed=3, max_len=22, retry_ratio=20, steps=2)
     longer = plain.say(TEXT, seed=3, max_len=1, steps=2)
     for index, said in enumerate(found):

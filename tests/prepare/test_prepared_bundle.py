@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
+from kv_types import kv_profile, needs_int8
 from preparing import make
 
 from edge_runtime.bundle import Bundle
@@ -38,18 +39,28 @@ def folders(state: Path) -> list[str]:
     return sorted(file.name for file in (state / "prepared").iterdir() if file.is_dir())
 
 
-@pytest.mark.parametrize("weights", ["f32", "f16", "int8", "int4"])
-def test_prepared_weights_give_the_same_samples(weights: str, make_bundle, state: Path) -> None:
-    bundle = make_bundle("tiny", weights)
-    plain = Voice.load(bundle, threads=1, prepare="never")
+@pytest.mark.parametrize(
+    ("weights", "dtype"),
+    [
+        *((weights, "f32") for weights in ("f32", "f16", "int8", "int4")),
+        ("int8", "f16"),
+        *(pytest.param(weights, "int8", marks=needs_int8) for weights in ("f32", "int8", "int4")),
+    ],
+)
+def test_prepared_weights_give_the_same_samples(
+    weights: str, dtype: str, make_bundle, state: Path
+) -> None:
+    bundle = make_bundle("tiny", weights, kv=dtype)
+    common = {"threads": 1, "profile": kv_profile(dtype)}
+    plain = Voice.load(bundle, prepare="never", **common)
     told = []
     made = Voice.load(
-        bundle, threads=1, prepare="auto", on_prepare=lambda *progress: told.append(progress)
+        bundle, prepare="auto", on_prepare=lambda *progress: told.append(progress), **common
     )
     names = {name for name, _, _ in told}
     assert [done for _, done, _ in told] == list(range(1, 8))
     assert names == set(Bundle.open(bundle).manifest.model["graphs"])
-    found = Voice.load(bundle, threads=1, prepare="auto", on_prepare=lambda *_: 1 / 0)
+    found = Voice.load(bundle, prepare="auto", on_prepare=lambda *_: 1 / 0, **common)
     assert set(found.resources.costs) == set(made.resources.costs) == names
     for options in ({}, {"reference": TONE}, {"prompt_audio": TONE, "prompt_text": "well"}):
         said = [

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kv_types import INT8, KV_TYPES, kv_profile, poison
 from watched_backend import WatchedBackend, never
 
-from device_profiles.catalog import load_profile
-from device_profiles.schema import KvSection, Profile
+from device_profiles.schema import Profile
 from edge_runtime import kv_cache
 from edge_runtime.errors import CapacityError
 from edge_runtime.kv_cache import KVCache, KVShape
@@ -21,20 +22,18 @@ SHAPE = KVShape(layers=3, num_kv_heads=2, head_size=16, max_rows=100, bucket_row
 TEXT = "The quick brown fox jumps over the lazy dog while seven wizards brew strange potions."
 
 
-def profile(bucket_rows: int) -> Profile:
-    return load_profile("generic-x86-64").model_copy(
-        update={"kv": KvSection(bucket_rows=bucket_rows)}
-    )
+def profile(bucket_rows: int, dtype: str = "f32") -> Profile:
+    return kv_profile(dtype, bucket_rows=bucket_rows)
 
 
 @pytest.fixture
 def stale_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every new buffer is full of NaN, as memory that was used before might be."""
+    """Every new buffer is full of NaN (127 in int8), as memory that was used before might be."""
     real = KVCache._buffer
 
     def stale(self: KVCache, capacity: int) -> np.ndarray:
         buffer = real(self, capacity)
-        buffer.fill(np.nan)
+        poison(buffer)
         return buffer
 
     monkeypatch.setattr(KVCache, "_buffer", stale)
@@ -54,10 +53,11 @@ def test_capacity_is_the_smallest_bucket_that_holds_the_rows(
     assert capacity == most or (capacity % bucket == 0 and capacity - max(rows, 1) < bucket)
 
 
-def test_bytes_are_two_buffers_per_layer_of_heads_by_rows_by_size() -> None:
-    cache = KVCache(SHAPE, 20)
+@pytest.mark.parametrize(("dtype", "size"), [("f32", 4), ("f16", 2), ("int8", 1)])
+def test_bytes_are_two_buffers_per_layer_of_heads_by_rows_by_size(dtype: str, size: int) -> None:
+    cache = KVCache(dataclasses.replace(SHAPE, dtype=dtype), 20)
     assert cache.capacity == 32
-    assert cache.nbytes == 2 * 3 * 2 * 32 * 16 * 4
+    assert cache.nbytes == 2 * 3 * 2 * 32 * 16 * size
     assert cache.nbytes == sum(buffer.nbytes for buffer in cache.buffers)
     assert [buffer.shape for buffer in cache.buffers] == [(1, 2, 32, 16)] * 6
 
@@ -138,18 +138,19 @@ def test_a_prefix_that_cannot_fit_is_refused_before_anything_is_computed(
 
 
 @pytest.mark.usefixtures("stale_buffers")
+@pytest.mark.parametrize("dtype", KV_TYPES)
 @pytest.mark.parametrize("weights", ["f32", "int8", "int4"])
 def test_stale_buffers_and_bucket_sizes_do_not_change_the_speech(
-    weights: str, make_bundle, monkeypatch: pytest.MonkeyPatch
+    weights: str, dtype: str, make_bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bundle = make_bundle("tiny", weights)
+    bundle = make_bundle("tiny", weights, kv=dtype)
     spoken = {
-        bucket: Voice.load(bundle, threads=1, profile=profile(bucket), verify=False)
+        bucket: Voice.load(bundle, threads=1, profile=profile(bucket, dtype), verify=False)
         .say(TEXT, seed=3, max_len=30, retry_badcase=False)
         for bucket in (512, 256, 16)
     }  # fmt: skip
     monkeypatch.undo()
-    clean = Voice.load(bundle, threads=1, profile=profile(512), verify=False).say(
+    clean = Voice.load(bundle, threads=1, profile=profile(512, dtype), verify=False).say(
         TEXT, seed=3, max_len=30, retry_badcase=False
     )
     assert spoken[16].metrics.kv_bytes < spoken[256].metrics.kv_bytes < clean.metrics.kv_bytes
@@ -160,10 +161,12 @@ def test_stale_buffers_and_bucket_sizes_do_not_change_the_speech(
 
 
 @pytest.mark.usefixtures("stale_buffers")
+@pytest.mark.parametrize("dtype", KV_TYPES)
 def test_growing_while_speaking_does_not_change_the_speech(
-    f32_bundle: Path, f32_voice: Voice, monkeypatch: pytest.MonkeyPatch
+    dtype: str, make_bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = f32_voice.say(TEXT, seed=3, max_len=60, retry_badcase=False)
+    bundle = make_bundle("tiny", "f32", kv=dtype)
+    whole = Voice.load(bundle, threads=1, profile=profile(256, dtype)).say(TEXT, seed=3, max_len=60, retry_badcase=False)
     sizes = []
     real = KVShape.capacity
 
@@ -180,19 +183,21 @@ def test_growing_while_speaking_does_not_change_the_speech(
     monkeypatch.setattr(KVCache, "__init__", small)
     monkeypatch.setattr(KVShape, "capacity", watched)
     backend = WatchedBackend(never)
-    voice = Voice.load(f32_bundle, backend=backend, profile=profile(32))
+    voice = Voice.load(bundle, backend=backend, profile=profile(32, dtype))
     grown = voice.say(TEXT, seed=3, max_len=60, retry_badcase=False)
     # The prefix of 72 rows at once, then patch by patch.
     assert {32, 96, 128} <= set(sizes)
     assert np.array_equal(grown.audio, whole.audio)
 
 
+@pytest.mark.parametrize("dtype", ["f32", INT8])
 @pytest.mark.parametrize("bucket", [16, 256])
 def test_prefill_runs_in_pieces_that_do_not_depend_on_the_bucket(
-    f32_bundle: Path, bucket: int
+    make_bundle, bucket: int, dtype: str
 ) -> None:
     backend = WatchedBackend(never)
-    voice = Voice.load(f32_bundle, backend=backend, profile=profile(bucket))
+    bundle = make_bundle("tiny", "f32", kv=dtype)
+    voice = Voice.load(bundle, backend=backend, profile=profile(bucket, dtype))
     metrics = voice.say(TEXT * 4, seed=3, max_len=1, chunk_rows=512).metrics
     (chunk,) = metrics.chunks
     assert 256 < chunk.prefix_rows < 512
