@@ -255,7 +255,7 @@ def _times(bench: Bench, formats: Sequence[str]) -> None:
             lm.prefill(*piece)
         cells.append(_best(lm, deep, lambda lm=lm: lm.prefill(*piece), 2))
         row = piece[0][None, :1]
-        cells.append(_best(lm, deep, lambda lm=lm: lm.step(row), STEP_RUNS))
+        cells.append(_best(lm, deep, lambda lm=lm, row=row: lm.step(row), STEP_RUNS))
         print(f"| {kind} | " + " | ".join(f"{cell * 1e3:.1f}" for cell in cells) + " |", flush=True)
         del graph, lm
         gc.collect()

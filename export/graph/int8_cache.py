@@ -77,9 +77,7 @@ class KVRanges:
         return scale[None, :, None, :].astype(np.float32)
 
 
-def with_int8_cache(
-    model: onnx.ModelProto, ranges: KVRanges, margin: float
-) -> onnx.ModelProto:
+def with_int8_cache(model: onnx.ModelProto, ranges: KVRanges, margin: float) -> onnx.ModelProto:
     """Copy a graph of cached attention layers and give it an int8 cache.
 
     The attention kernel rounds keys (after rotation) and values to int8 when it stores them and

@@ -166,7 +166,9 @@ def test_growing_while_speaking_does_not_change_the_speech(
     dtype: str, make_bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bundle = make_bundle("tiny", "f32", kv=dtype)
-    whole = Voice.load(bundle, threads=1, profile=profile(256, dtype)).say(TEXT, seed=3, max_len=60, retry_badcase=False)
+    whole = Voice.load(bundle, threads=1, profile=profile(256, dtype)).say(
+        TEXT, seed=3, max_len=60, retry_badcase=False
+    )
     sizes = []
     real = KVShape.capacity
 
