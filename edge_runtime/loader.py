@@ -185,6 +185,15 @@ def choose_profile(profile: str | Profile | None) -> Profile:
         raise ProfileError(f"{error}.") from error
 
 
+def usable_profile(profile: str | Profile | None) -> Profile:
+    """A profile as a bundle is loaded with it here: what ONNX Runtime cannot do is replaced.
+
+    Raises:
+        ProfileError: Unknown or wrong.
+    """
+    return supported_kv(choose_profile(profile), OrtBackend(threads=1, spinning=False))[0]
+
+
 def memory_settings(profile: Profile, options: LoadOptions) -> MemorySettings:
     """Limits as options, environment and profile have them, in that order.
 

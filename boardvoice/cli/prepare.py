@@ -9,11 +9,9 @@ from typing import Any
 from boardvoice.cli.console import complain, print_json
 from boardvoice.cli.progress import prepare_bar
 from device_profiles.catalog import usable_cpus
-from edge_runtime.backends.int8_cache import supported_kv
-from edge_runtime.backends.ort import OrtBackend
 from edge_runtime.bundle import Bundle
 from edge_runtime.errors import PrepareError
-from edge_runtime.loader import LoadOptions, choose_profile, family_module, memory_settings
+from edge_runtime.loader import LoadOptions, family_module, memory_settings, usable_profile
 from edge_runtime.memory.guard import MemoryGuard
 from edge_runtime.prepare.key import PreparationKey
 from edge_runtime.prepare.prepared_bundle import find_prepared, make_prepared
@@ -41,8 +39,7 @@ def add_parser(commands: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    backend = OrtBackend(threads=1, spinning=False)
-    profile, _ = supported_kv(choose_profile(arguments.profile), backend)
+    profile = usable_profile(arguments.profile)
     bundle = Bundle.open(arguments.bundle)
     family_module(bundle)
     key, state = PreparationKey.of(bundle, kv_dtype=profile.kv.dtype), state_folder()

@@ -18,7 +18,7 @@ from boardvoice.cli.progress import prepare_bar
 from edge_runtime.bench.measure import TEXT, BenchPlan
 from edge_runtime.bundle import Bundle
 from edge_runtime.errors import UsageError
-from edge_runtime.loader import LoadOptions, choose_profile
+from edge_runtime.loader import LoadOptions, usable_profile
 from edge_runtime.prepare.key import PreparationKey
 from edge_runtime.runtime_choice import RuntimeChoice
 from edge_runtime.state_folder import state_folder
@@ -102,7 +102,7 @@ def _forget(bundle: str, arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _key(bundle: str, arguments: argparse.Namespace) -> PreparationKey:
-    profile = choose_profile(arguments.profile)
+    profile = usable_profile(arguments.profile)
     return PreparationKey.of(Bundle.open(bundle, verify=False), kv_dtype=profile.kv.dtype)
 
 

@@ -134,7 +134,7 @@ class _Speaker:
         patches = decoder.patches(
             prefix, self._prefill, limit, self._options.min_len, SeededNoise(0), CancelToken()
         )
-        said = np.stack(list(patches))
+        said = np.stack([patch for patch, _ in patches])
         buffers = dict(zip(cache.names("past"), cache.buffers, strict=True))
         ranges.observe(buffers, cache.rows)
         return Reply(text, said)
