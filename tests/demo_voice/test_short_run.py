@@ -123,21 +123,6 @@ def test_trained_parts_become_a_bundle_that_speaks(folder: Path, tmp_path: Path)
     assert np.isfinite(speech.audio).all()
 
 
-def test_teacher_says_what_its_labels_say() -> None:
-    pytest.importorskip("hibari", reason="hibari-tts is not installed")
-    from training.demo_voice.teacher import HibariTeacher
-
-    text = "Now serving number forty two."
-    said = HibariTeacher("grid").say(text, 0)
-    assert len(said.audio) % PATCH == 0
-    assert len(said.phonemes) == len(said.audio) // FRAME
-    assert said.words is not None
-    spoken = said.words[said.words >= 0]
-    assert (np.diff(spoken) >= 0).all()
-    assert set(spoken.tolist()) == set(range(5))
-    assert np.array_equal(said.audio, HibariTeacher("grid").say(text, 0).audio)
-
-
 def test_reference_is_heard_but_not_spoken_and_two_sentences_stop_once(folder: Path) -> None:
     state, tokens = State(folder), make_tokens()
     data = VoiceData(state.corpus, state.space(), tokens)
