@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from training.demo_voice import stages
+from training.demo_voice import curves, stages
 
 
 def main() -> None:
@@ -20,6 +20,7 @@ def main() -> None:
         ("voice", "train language models and flow", 20000),
         ("reconstruct", "write held-out speech as the codec gives it back", 0),
         ("hear", "word error rates of teacher and codec", 0),
+        ("curves", "draw the logs", 0),
         ("checkpoint", "write a checkpoint from what is trained so far", 0),
     ):
         command = stage.add_parser(name, help=text)
@@ -37,6 +38,8 @@ def main() -> None:
         print(json.dumps(stages.reconstruct(state, arguments.count)))
     elif arguments.stage == "hear":
         print(json.dumps(stages.hear(state)))
+    elif arguments.stage == "curves":
+        curves.draw(state.folder, state.folder / "curves.svg")
     elif arguments.stage == "checkpoint":
         print(json.dumps(stages.checkpoint(state)))
     else:
