@@ -17,7 +17,7 @@ def main() -> None:
         ("teacher", "generate teacher speech", 0),
         ("codec", "train the AudioVAE's decoder", 3000),
         ("encoder", "train the AudioVAE's encoder", 2000),
-        ("voice", "train language models and flow", 20000),
+        ("voice", "train language models and flow", 8000),
         ("reconstruct", "write held-out speech as the codec gives it back", 0),
         ("hear", "word error rates of teacher and codec", 0),
         ("curves", "draw the logs", 0),

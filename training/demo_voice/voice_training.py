@@ -39,10 +39,10 @@ class VoicePlan:
         bfloat16: Matrix products in bfloat16, 1.6 times as fast where the CPU has them.
     """
 
-    steps: int = 20000
+    steps: int = 8000
     batch: int = 24
     rate: float = 1e-3
-    share: float = 0.4
+    share: float = 0.5
     past_noise: float = 0.4
     drop: float = 0.1
     average: float = 0.999
