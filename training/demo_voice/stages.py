@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from training.demo_voice.latent_space import LatentSpace
 
-UTTERANCES = 12000
+UTTERANCES = 36000
+TOKEN_TEXTS = 12000
 CODEC_SHARDS = 5
 SPACE_SECONDS = 1800
 LATENT = 32
@@ -52,7 +53,7 @@ class State:
         """The tokenizer; learnt at the first call."""
         path = self.folder / "merges.json"
         if not path.exists():
-            texts = TextGenerator(TRAIN_SEED, frozenset(held_out_texts())).take(UTTERANCES)
+            texts = TextGenerator(TRAIN_SEED, frozenset(held_out_texts())).take(TOKEN_TEXTS)
             path.write_text(json.dumps(VoiceTokens.learn(texts, MERGES).merges), encoding="utf-8")
         merges = json.loads(path.read_text(encoding="utf-8"))
         return VoiceTokens(tuple((first, second) for first, second in merges))
