@@ -157,6 +157,7 @@ class KVCache:
         capacity: Rows there is room for.
         buffers: Key and value of the first layer, of the second, and so on.
         copied_bytes: Bytes copied so far, by growth and from snapshots: valid rows only.
+        fresh_bytes: Bytes that did not come from the pool: they become memory row by row.
     """
 
     def __init__(
@@ -265,8 +266,9 @@ class KVCache:
         pooled = [self._pooled(self.capacity) for _ in range(count)]
         buffers = [buffer for buffer in pooled if buffer is not None]
         missing = count - len(buffers)
+        self.fresh_bytes = self.nbytes * missing // count
         try:
-            self._ask_guard(self.nbytes * missing // count, self.capacity)
+            self._ask_guard(self.fresh_bytes, self.capacity)
             buffers += [self._buffer(self.capacity) for _ in range(missing)]
         except MemoryBudgetError:
             self._give(buffers)

@@ -10,14 +10,14 @@ from edge_runtime.backends.protocol import Backend, Graph
 from edge_runtime.bundle import Bundle, graph_name
 from edge_runtime.memory.guard import MemoryGuard
 from edge_runtime.memory.limits import ProcessMemory
-from edge_runtime.prepare.prepared_bundle import GraphCost
+from edge_runtime.prepare.prepared_bundle import GraphCost, Workspace
 from edge_runtime.runtime_choice import RuntimeChoice
 
 _MIB = 1 << 20
 # Where nothing was measured: packed weights are copies of the file, and some scratch memory.
 _PACKED_FACTOR = {"f32": 1.05, "f16": 3.1, "int8": 1.05, "int4": 1.05}
 _SESSION_BYTES = 4 * _MIB
-_WORKSPACE_BYTES = 16 * _MIB
+_WORKSPACES = (Workspace(size=1, bytes=16 * _MIB),)
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class Resources:
         kv_fallback: Why the KV cache is not in the type that the profile asked for; empty if it is.
         measured: Anonymous memory that loading each graph took, as it was just now.
         runtime: How graphs are run.
+        estimates: Scratch memory by graph where nothing was measured; the family fills it in.
     """
 
     backend: Backend
@@ -45,6 +46,7 @@ class Resources:
     kv_fallback: str = ""
     measured: dict[str, int] = field(default_factory=dict)
     runtime: RuntimeChoice = field(default_factory=RuntimeChoice)
+    estimates: dict[str, tuple[Workspace, ...]] = field(default_factory=dict)
 
     def load(self, bundle: Bundle, name: str) -> Graph:
         """Load a graph file of a bundle, after the guard has agreed.
@@ -70,7 +72,8 @@ class Resources:
         factor = _PACKED_FACTOR.get(bundle.manifest.weights, max(_PACKED_FACTOR.values()))
         packed = weight_bytes(bundle, name) * factor
         return GraphCost(
-            session_bytes=int(packed) + _SESSION_BYTES, workspace_bytes=_WORKSPACE_BYTES
+            session_bytes=int(packed) + _SESSION_BYTES,
+            workspaces=self.estimates.get(graph_name(name), _WORKSPACES),
         )
 
 

@@ -348,6 +348,8 @@ class Voice:
                     metrics.cpu_s = time.process_time() - cpu
                     memory.take()
                     metrics.peak_rss_anon_bytes = memory.peak
+                    if slowdown := self.resources.guard.slowdown():
+                        metrics.warnings.append(slowdown)
         finally:
             self._give_turn(audio)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,8 @@ class CgroupMemory:
 
     Attributes:
         path: Its folder.
-        limit: Bytes at which the kernel kills (``memory.max`` or ``memory.limit_in_bytes``).
+        limit: Bytes at which the kernel kills (``memory.max`` or ``memory.limit_in_bytes``), or
+            above which it slows the group down (``memory.high``).
         used: Bytes charged that the kernel cannot simply drop: all but the file pages.
     """
 
@@ -36,14 +38,37 @@ def memory_cgroups(root: Path = Path("/")) -> list[CgroupMemory]:
 
     Source: the kernel's Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst.
     """
-    found: list[CgroupMemory] = []
+    return _entries(root, lambda folder: _read_v2(folder, "memory.max"), _read_v1)
+
+
+def throttling_cgroups(root: Path = Path("/")) -> list[CgroupMemory]:
+    """Every cgroup whose tasks the kernel slows down above a limit, innermost first.
+
+    v1 has no such thing: its soft limit only says where to look first when all memory is short.
+    """
+    return _entries(root, lambda folder: _read_v2(folder, "memory.high"), lambda _: None)
+
+
+def own_pressure_file(root: Path = Path("/")) -> Path | None:
+    """``memory.pressure`` of this process's own cgroup, or None."""
     for version, mount, relative in _memberships(root):
-        read = _read_v2 if version == 2 else _read_v1
-        for folder in _ancestors(mount, relative):
-            entry = read(folder)
-            if entry is not None:
-                found.append(entry)
-    return found
+        if version == 2:
+            for folder in _ancestors(mount, relative)[:1]:
+                file = folder / "memory.pressure"
+                return file if file.is_file() else None
+    return None
+
+
+def _entries(
+    root: Path,
+    read_v2: Callable[[Path], CgroupMemory | None],
+    read_v1: Callable[[Path], CgroupMemory | None],
+) -> list[CgroupMemory]:
+    found = []
+    for version, mount, relative in _memberships(root):
+        read = read_v2 if version == 2 else read_v1
+        found += [read(folder) for folder in _ancestors(mount, relative)]
+    return [entry for entry in found if entry is not None]
 
 
 def _memberships(root: Path) -> list[tuple[int, Path, str]]:
@@ -97,8 +122,8 @@ def _ancestors(mount: Path, relative: str) -> list[Path]:
     return [folder for folder in folders if os.path.isdir(folder)]
 
 
-def _read_v2(folder: Path) -> CgroupMemory | None:
-    limit, current = _number(folder / "memory.max"), _number(folder / "memory.current")
+def _read_v2(folder: Path, name: str) -> CgroupMemory | None:
+    limit, current = _number(folder / name), _number(folder / "memory.current")
     if limit is None or current is None:
         return None
     stat = _stat(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 import time
@@ -12,9 +13,10 @@ from pathlib import Path
 from typing import Literal
 
 from edge_runtime.errors import MemoryBudgetError
-from edge_runtime.memory.limits import Limit, MemorySettings, ProcessMemory, current_limits
+from edge_runtime.memory.limits import SOFT_LIMIT, Limit, MemorySettings, current_limits
 from edge_runtime.memory.psi import memory_stall_percent
 
+_LOG = logging.getLogger("boardvoice")
 _MIB = 1 << 20
 # Left untouched below every hard limit: what Python, page tables and sockets may still take
 # between two looks.
@@ -75,6 +77,8 @@ class MemoryGuard:
         self._root = root
         self._steps: list[LadderStep] = []
         self._stall_answered = -math.inf
+        self._slowdown = ""
+        self._slowdown_logged = False
         self._lock = threading.RLock()
         self.events: deque[GuardEvent] = deque(maxlen=_EVENTS)
 
@@ -88,7 +92,7 @@ class MemoryGuard:
         Args:
             mapped: Whether mappings of files are at issue; only RLIMIT_AS counts those.
         """
-        limits = current_limits(self.settings, self._root)
+        limits = (limit for limit in current_limits(self.settings, self._root) if not limit.soft)
         return next((limit for limit in limits if limit.mappings_count or not mapped), None)
 
     def reserve(self, needed: int, purpose: str, *, mapped: int = 0) -> None:
@@ -102,46 +106,87 @@ class MemoryGuard:
         Raises:
             MemoryBudgetError: There is no room and none can be made.
         """
+        short = self._after_ladder(needed, purpose, mapped)
+        if short is not None:
+            error = _refusal(needed + (mapped if short.mappings_count else 0), purpose, short)
+            self.note("refused", error.message)
+            raise error
+
+    def make_room(self, needed: int, purpose: str) -> bool:
+        """Like `reserve`, but where it would raise return False."""
+        return self._after_ladder(needed, purpose, 0) is None
+
+    def has_room(self, needed: int, *, soft: bool = True) -> bool:
+        """Whether so many bytes fit as things are, without making room.
+
+        Args:
+            needed: Bytes of anonymous memory.
+            soft: Whether soft limits are to be kept as well.
+        """
+        return self._short(needed, 0) is None and not (
+            soft and any(limit.available < needed for limit in self._soft_limits())
+        )
+
+    def check(self, purpose: str, needed: int = 0) -> None:
+        """Look between two steps of a run whether others have taken what was free.
+
+        Above a soft limit the ladder runs; overdrawn limits end the run.
+
+        Args:
+            purpose: What goes on, in words.
+            needed: Bytes that the next step takes for a while.
+
+        Raises:
+            MemoryBudgetError: There is no room for that, and none can be made.
+        """
+        if (reason := self._pressure()) is not None:
+            with self._lock:
+                gave = next((step for step in self._steps if step.action()), None)
+                if gave is not None:
+                    self.note("pressure", f"{gave.name}: {reason}")
+                else:
+                    self._see_whether_slowed()
+        self.reserve(needed, purpose)
+
+    def note(self, kind: EventKind, detail: str) -> None:
+        """Remember something that was done about memory."""
+        self.events.append(GuardEvent(time.monotonic(), kind, detail))
+
+    def slowdown(self) -> str:
+        """Why the kernel slowed this process down since the last call; empty if it did not."""
+        reason, self._slowdown = self._slowdown, ""
+        return reason
+
+    def _see_whether_slowed(self) -> None:
+        for limit in self._soft_limits():
+            if limit.available < 0 and limit.name != SOFT_LIMIT:
+                self._slowdown = (
+                    f"The kernel slows this process down: {_mib(limit.used)} MiB are over "
+                    f"{limit.name} ({_mib(limit.limit)} MiB)."
+                )
+                if not self._slowdown_logged:
+                    _LOG.warning(self._slowdown)
+                self._slowdown_logged = True
+
+    def _after_ladder(self, needed: int, purpose: str, mapped: int) -> Limit | None:
+        """Make room; the limit that is still short, or None."""
         with self._lock:
             short = self._short(needed, mapped)
             for step in self._steps:
                 if short is None:
-                    return
+                    return None
                 if step.action():
-                    self._note("made room", f"{step.name} for {purpose}")
+                    self.note("made room", f"{step.name} for {purpose}")
                 # Even a step with nothing of its own to give may have trimmed the heap.
                 short = self._short(needed, mapped)
-            if short is None:
-                return
-            error = _refusal(needed + (mapped if short.mappings_count else 0), purpose, short)
-            self._note("refused", error.message)
-            raise error
-
-    def has_room(self, needed: int) -> bool:
-        """Whether so many bytes fit as things are, without making room."""
-        return self._short(needed, 0) is None
-
-    def check(self, purpose: str) -> None:
-        """Look between two steps of a run whether others have taken what was free.
-
-        Above the soft limit the ladder runs; overdrawn limits end the run.
-
-        Raises:
-            MemoryBudgetError: A limit is overdrawn and no room can be made.
-        """
-        if (reason := self._pressure()) is not None:
-            with self._lock:
-                for step in self._steps:
-                    if step.action():
-                        self._note("pressure", f"{step.name}: {reason}")
-                        break
-        self.reserve(0, purpose)
+            return short
 
     def _pressure(self) -> str | None:
         """Why something should be given back now, although no limit is near; None if not."""
-        own, soft = ProcessMemory.read(self._root).anonymous, self.settings.soft_bytes
-        if soft is not None and own > soft:
-            return f"{own // _MIB} MiB is over the soft limit of {soft // _MIB} MiB"
+        for limit in self._soft_limits():
+            if limit.available < 0:
+                used, most = limit.used // _MIB, limit.limit // _MIB
+                return f"{used} MiB is over the {limit.name} of {most} MiB"
         now = time.monotonic()
         if now - self._stall_answered < _STALL_SECONDS:
             return None
@@ -151,16 +196,18 @@ class MemoryGuard:
             return f"tasks waited for memory {stalled:.0f} % of the last 10 s"
         return None
 
+    def _soft_limits(self) -> list[Limit]:
+        return [limit for limit in current_limits(self.settings, self._root) if limit.soft]
+
     def _short(self, needed: int, mapped: int) -> Limit | None:
         """The first limit that does not have room, or None."""
         for limit in current_limits(self.settings, self._root):
+            if limit.soft:
+                continue
             wanted = needed + (mapped if limit.mappings_count else 0) + MARGIN_BYTES
             if limit.available < wanted:
                 return limit
         return None
-
-    def _note(self, kind: EventKind, detail: str) -> None:
-        self.events.append(GuardEvent(time.monotonic(), kind, detail))
 
 
 def _refusal(needed: int, purpose: str, limit: Limit) -> MemoryBudgetError:

@@ -6,9 +6,11 @@ import resource
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge_runtime.memory.cgroups import memory_cgroups
+from edge_runtime.memory.cgroups import memory_cgroups, throttling_cgroups
 
 _MIB = 1 << 20
+# The user's own; beyond the others the kernel slows the process down.
+SOFT_LIMIT = "soft limit"
 
 
 @dataclass(frozen=True)
@@ -48,12 +50,19 @@ class Limit:
         limit: Bytes.
         available: Bytes left below it; negative when overdrawn.
         mappings_count: Whether mapped files count against it too (RLIMIT_AS).
+        soft: Whether it may be passed: what is not needed is given back there, nothing refused.
     """
 
     name: str
     limit: int
     available: int
     mappings_count: bool = False
+    soft: bool = False
+
+    @property
+    def used(self) -> int:
+        """Bytes that count against it."""
+        return self.limit - self.available
 
 
 @dataclass(frozen=True)
@@ -73,6 +82,25 @@ class MemorySettings:
 
 def current_limits(settings: MemorySettings, root: Path = Path("/")) -> list[Limit]:
     """Every limit in force, tightest first."""
+    return sorted(
+        (*_hard_limits(settings, root), *_soft_limits(settings, root)),
+        key=lambda limit: limit.available,
+    )
+
+
+def _soft_limits(settings: MemorySettings, root: Path) -> list[Limit]:
+    # Above memory.high the kernel kills nobody, but every allocation waits.
+    limits = [
+        Limit(f"memory.high of cgroup {entry.path}", entry.limit, entry.available, soft=True)
+        for entry in throttling_cgroups(root)
+    ]
+    if settings.soft_bytes is not None:
+        spare = settings.soft_bytes - ProcessMemory.read(root).anonymous
+        limits.append(Limit(SOFT_LIMIT, settings.soft_bytes, spare, soft=True))
+    return limits
+
+
+def _hard_limits(settings: MemorySettings, root: Path) -> list[Limit]:
     own = ProcessMemory.read(root)
     limits = [
         Limit(f"cgroup {entry.path}", entry.limit, entry.available)
@@ -99,7 +127,7 @@ def current_limits(settings: MemorySettings, root: Path = Path("/")) -> list[Lim
         limits.append(
             Limit("hard limit", settings.hard_bytes, settings.hard_bytes - own.anonymous)
         )
-    return sorted(limits, key=lambda limit: limit.available)
+    return limits
 
 
 def _kilobytes(file: Path) -> dict[str, int]:

@@ -80,19 +80,21 @@ def memory_report(
     """
     prepared = bool(resources.costs)
     rows = [MemoryRow("Python and libraries", 0, baseline, baseline)]
-    workspace = 0
+    held, brief = 0, 0
     for graph, name in sorted(bundle.graphs(resources.profile.kv.dtype).items()):
         if graph not in resources.measured:
             continue
         cost = resources.cost(bundle, name)
-        workspace += cost.workspace_bytes
+        held += cost.least_bytes
+        # Larger runs give theirs back before the next one.
+        brief = max(brief, cost.most_bytes - cost.least_bytes)
         mapped = weight_bytes(bundle, name) if prepared else 0
         rows.append(
             MemoryRow(f"session {graph}", mapped, cost.session_bytes, resources.measured[graph])
         )
     rows.append(MemoryRow("KV cache", 0, kv_bytes, kv_bytes))
     known = sum(row.measured or 0 for row in rows)
-    rows.append(MemoryRow("workspace and buffers", 0, workspace, max(peak - known, 0)))
+    rows.append(MemoryRow("workspace and buffers", 0, held + brief, max(peak - known, 0)))
     total = MemoryRow(
         "all",
         sum(row.file_backed for row in rows),

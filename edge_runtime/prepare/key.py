@@ -12,7 +12,7 @@ import onnxruntime
 from edge_runtime.bundle import MANIFEST, Bundle, sha256_of
 
 # Raise it when the files that `worker` writes change.
-LAYOUT = 2
+LAYOUT = 3
 
 
 @dataclass(frozen=True)

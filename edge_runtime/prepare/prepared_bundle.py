@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from edge_runtime.atomic import atomic_folder, remove_stale
 from edge_runtime.bundle import Bundle, sha256_of
@@ -51,18 +51,62 @@ class PreparedFile(BaseModel):
     sha256: str
 
 
+class Workspace(BaseModel):
+    """Scratch memory of runs up to one size.
+
+    Attributes:
+        size: Rows or patches of a run.
+        bytes: What it takes.
+        cached: Rows in the KV cache with which that was measured.
+        per_cached: Bytes for each further one.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    size: int
+    bytes: int
+    cached: int = 0
+    per_cached: float = 0.0
+
+    def with_cached(self, cached: int) -> int:
+        """What it takes with so many rows in the cache."""
+        # ONNX Runtime's arena doubles.
+        further = max((1 << max(cached - 1, 0).bit_length()) - self.cached, 0)
+        return self.bytes + int(further * self.per_cached)
+
+
 class GraphCost(BaseModel):
     """Anonymous memory of one graph, measured on this device when it was prepared.
 
     Attributes:
         session_bytes: What loading it takes.
-        workspace_bytes: What running it takes on top, at the largest shapes the runtime uses.
+        workspaces: What running it takes on top, by size of the run; smallest first.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     session_bytes: int
-    workspace_bytes: int
+    workspaces: tuple[Workspace, ...] = Field(min_length=1)
+
+    def workspace_bytes(self, size: int, cached: int = 0) -> int:
+        """What a run takes: that of the next size that was measured, or of the largest.
+
+        Args:
+            size: Rows or patches of the run.
+            cached: Rows in the KV cache after it.
+        """
+        fitting = (entry for entry in self.workspaces if entry.size >= size)
+        return next(fitting, self.workspaces[-1]).with_cached(cached)
+
+    @property
+    def least_bytes(self) -> int:
+        """What the smallest run takes."""
+        return self.workspaces[0].bytes
+
+    @property
+    def most_bytes(self) -> int:
+        """What the largest run takes."""
+        return self.workspaces[-1].bytes
 
 
 class GraphReport(BaseModel):

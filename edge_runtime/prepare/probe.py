@@ -12,14 +12,18 @@ import numpy.typing as npt
 
 @dataclass(frozen=True)
 class GraphProbe:
-    """Inputs at the largest shapes that the runtime uses.
+    """Inputs of one size, and all else as large as the runtime has it.
 
     Attributes:
         inputs: Arrays by input name.
+        size: Rows, patches or whatever of it the graph takes a varying number.
+        cached: Rows in its KV cache, if it has one.
         in_place: Outputs that share the buffer of an input, by output name.
     """
 
     inputs: Mapping[str, npt.NDArray[Any]]
+    size: int = 1
+    cached: int = 0
     in_place: Mapping[str, str] = field(default_factory=dict)
 
 

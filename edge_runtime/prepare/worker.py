@@ -12,6 +12,7 @@ import json
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 from edge_runtime.backends.ort import OrtBackend, save_prepared
 from edge_runtime.memory import malloc
@@ -30,7 +31,7 @@ def main() -> int:
     malloc.fix_thresholds(malloc.MMAP_THRESHOLD)
     out = Path(request["out"])
     family = importlib.import_module(f"edge_runtime.{request['family']}")
-    probes: dict[str, GraphProbe] = family.probes(request["model"], request["kv_dtype"])
+    probes: dict[str, tuple[GraphProbe, ...]] = family.probes(request["model"], request["kv_dtype"])
     for name, source in request["graphs"].items():
         target = out / f"{name}.onnx"
         save_prepared(Path(source), target, request["threads"])
@@ -48,21 +49,35 @@ def _end_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _measure(graph: Path, probe: GraphProbe, threads: int) -> dict[str, int]:
-    """Anonymous memory that loading and runs at the largest shapes take."""
+def _measure(graph: Path, probes: tuple[GraphProbe, ...], threads: int) -> dict[str, Any]:
+    """Anonymous memory that loading takes, and runs of each size on top."""
+    session = 0
+    found: dict[int, list[tuple[int, int]]] = {}
+    for probe in probes:
+        # A session of its own: what another size left would serve this one as well.
+        loaded, ran = _measure_run(graph, probe, threads)
+        session = max(session, loaded)
+        found.setdefault(probe.size, []).append((probe.cached, ran))
+    workspaces, most = [], 0
+    for size, costs in sorted(found.items()):
+        (cached, least), (further, more) = min(costs), max(costs)
+        # Figures of small runs are within a page or two of each other.
+        most = max(most, least)
+        slope = max(more - most, 0) / max(further - cached, 1)
+        workspaces.append({"size": size, "bytes": most, "cached": cached, "per_cached": slope})
+    return {"session_bytes": session, "workspaces": workspaces}
+
+
+def _measure_run(graph: Path, probe: GraphProbe, threads: int) -> tuple[int, int]:
     backend = OrtBackend(threads, spinning=False, prepared=graph.parent)
+    gc.collect()
+    malloc.trim()
     before = ProcessMemory.read().anonymous
     loaded_graph = backend.load(graph)
+    malloc.trim()
     loaded = ProcessMemory.read().anonymous
-    # The second run of a shape allocates by the plan that the first one made, in a piece of its
-    # own beside what the first one took; from then on nothing is added.
+    # The second run of a shape may take more than the first; from then on nothing is added.
     for _ in range(2):
         loaded_graph.run_probe(probe)
     ran = ProcessMemory.read().anonymous
-    del loaded_graph
-    gc.collect()
-    malloc.trim()
-    return {
-        "session_bytes": max(loaded - before, 0),
-        "workspace_bytes": max(ran - loaded, 0),
-    }
+    return max(loaded - before, 0), max(ran - loaded, 0)

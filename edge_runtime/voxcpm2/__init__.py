@@ -19,8 +19,8 @@ def load(bundle: Bundle, resources: Resources) -> Speaker:
     return Speaker(bundle, resources)
 
 
-def probes(model: Mapping[str, Any], kv_dtype: KVType) -> dict[str, GraphProbe]:
-    """Inputs that make each graph take its largest scratch memory.
+def probes(model: Mapping[str, Any], kv_dtype: KVType) -> dict[str, tuple[GraphProbe, ...]]:
+    """Inputs that show each graph's scratch memory, by graph and by size, the smallest first.
 
     Args:
         model: The manifest's ``model``.

@@ -22,23 +22,23 @@ from edge_runtime.kv_cache import KVCache, KVPool, KVShape
 from edge_runtime.memory import malloc
 from edge_runtime.memory.guard import LadderStep
 from edge_runtime.noise import Noise
+from edge_runtime.prepare.prepared_bundle import GraphCost
 from edge_runtime.resources import Resources
 from edge_runtime.speech import SpeechMetrics, SpeechOptions, StopReason
 from edge_runtime.voxcpm2.decode import PatchDecoder, PatchLimit, ReasonedPatch, ReasonedPatches
 from edge_runtime.voxcpm2.flow import FlowSolver
-from edge_runtime.voxcpm2.lm import PREFILL_ROWS, LanguageModel
+from edge_runtime.voxcpm2.lm import LanguageModel
 from edge_runtime.voxcpm2.prefix_store import PrefixStore, fingerprint
 from edge_runtime.voxcpm2.prompt import Prefix, PrefixBuilder, VoicePrompt
+from edge_runtime.voxcpm2.run_memory import RunMemory, estimated_workspaces
 from edge_runtime.voxcpm2.spec import GraphName, VoxCpm2Spec
 from edge_runtime.voxcpm2.vae import VaeDecoder, encode_audio
 
 FloatArray = npt.NDArray[np.float32]
 
 _MIB = 1 << 20
-_SMALL_PIECE_ROWS = 64
 # Above this share of clipped keys and values the result says so; see docs/memory.md.
 _MOST_CLIPPED = 0.005
-_ALWAYS_RUN: tuple[GraphName, ...] = ("lm", "patch_encoder", "flow", "vae_decoder")
 
 
 @dataclass
@@ -84,8 +84,16 @@ class VoxCpm2Model:
             self._files["lm"] = bundle.graphs(kv.dtype)["lm"]
         self.pool = KVPool(kv.pool_mib * _MIB)
         self.store = PrefixStore(kv.kept_voices_mib * _MIB)
-        self._piece_rows = PREFILL_ROWS
-        self._warm: set[str] = set()
+        self.kv_shape = KVShape(
+            layers=self.spec.kv.layers,
+            num_kv_heads=self.spec.kv.num_kv_heads,
+            head_size=self.spec.kv.head_size,
+            max_rows=min(self.spec.kv.max_rows, kv.max_rows),
+            bucket_rows=kv.bucket_rows,
+            dtype=kv.dtype,
+        )
+        resources.estimates.update(estimated_workspaces(self.spec, self.kv_shape.dtype))
+        self.memory = RunMemory(self._guard, self._cost, self.kv_shape.row_bytes)
         # Only cloning needs it: loaded with the first reference or prompt audio.
         self._vae_encoder: Graph | None = None
         self._encoding = False
@@ -96,15 +104,7 @@ class VoxCpm2Model:
         self._flow_time = self._load("flow_time")
         self._flow_condition = self._load("flow_condition")
         self._vae_decoder = self._load("vae_decoder")
-        self.prefixes = PrefixBuilder(bundle, self.spec, self._patch_encoder)
-        self.kv_shape = KVShape(
-            layers=self.spec.kv.layers,
-            num_kv_heads=self.spec.kv.num_kv_heads,
-            head_size=self.spec.kv.head_size,
-            max_rows=min(self.spec.kv.max_rows, kv.max_rows),
-            bucket_rows=kv.bucket_rows,
-            dtype=kv.dtype,
-        )
+        self.prefixes = PrefixBuilder(bundle, self.spec, self._patch_encoder, self.memory.prefix)
 
     @property
     def sample_rate(self) -> int:
@@ -156,8 +156,7 @@ class VoxCpm2Model:
         try:
             if self._vae_encoder is None:
                 self._vae_encoder = self._load("vae_encoder")
-            self._reserve_workspace("vae_encoder")
-            return encode_audio(self._vae_encoder, self.spec, audio, cancel, self._guard)
+            return encode_audio(self._vae_encoder, self.spec, audio, cancel, self.memory.clip)
         finally:
             self._encoding = False
 
@@ -216,12 +215,10 @@ class VoxCpm2Model:
             # Speech takes about two patches per token; longer replies grow the cache.
             expected = min(limit.patches, 2 * prefix.target_tokens + 16)
             capacity = self.kv_shape.capacity(rows + expected - 1)
-            self._reserve_workspace(*_ALWAYS_RUN, besides=capacity * self.kv_shape.row_bytes)
             cache = KVCache(self.kv_shape, capacity, pool=self.pool, guard=self._guard)
-            lm = LanguageModel(
-                self._lm, self.spec, cache, piece_rows=self._piece_rows, guard=self._guard
-            )
+            lm = LanguageModel(self._lm, self.spec, cache, choose_rows=self.memory.rows)
             try:
+                self._reserve(prefix, cache)
                 metrics.kv_bytes = max(metrics.kv_bytes, cache.nbytes)
                 decoder = PatchDecoder(
                     self.spec, lm, solver, self._patch_encoder, metrics, self._guard
@@ -253,6 +250,16 @@ class VoxCpm2Model:
 
         return utterance, audio()
 
+    def _reserve(self, prefix: Prefix, cache: KVCache) -> None:
+        reference = prefix.reference
+        kept = reference is None or self.store.rows(fingerprint(reference)) is not None
+        self.memory.start(
+            rows=prefix.total_rows,
+            reference_patches=0 if reference is None or kept else len(reference),
+            capacity=cache.capacity,
+            fresh_bytes=cache.fresh_bytes,
+        )
+
     def _prefill(self, lm: LanguageModel, prefix: Prefix, cancel: CancelToken) -> bool:
         """Bring the LM to the end of the prefix; a voice used before costs a copy of its rows."""
         if prefix.reference is not None and not self._prefill_reference(
@@ -281,12 +288,12 @@ class VoxCpm2Model:
         for name, action in (
             ("emptied the KV pool and the kept voices", self._empty_pools),
             ("dropped the VAE encoder", self._drop_encoder),
-            ("reads prefixes in smaller pieces", self._shrink_pieces),
+            ("forgot encoded references", self._forget_clips),
         ):
             self._guard.add_step(LadderStep(name, action))
 
     def _empty_pools(self) -> bool:
-        emptied = self.pool.clear() | self.store.clear()
+        emptied = self.pool.clear() | self.store.clear_rows()
         malloc.trim()
         return emptied
 
@@ -298,28 +305,13 @@ class VoxCpm2Model:
         malloc.trim()
         return held
 
-    def _shrink_pieces(self) -> bool:
-        larger = self._piece_rows > _SMALL_PIECE_ROWS
-        self._piece_rows = min(self._piece_rows, _SMALL_PIECE_ROWS)
-        return larger
+    def _forget_clips(self) -> bool:
+        held = self.store.clear_clips()
+        malloc.trim()
+        return held
 
-    def _reserve_workspace(self, *names: GraphName, besides: int = 0) -> None:
-        """Before a graph's first run its scratch memory is still to come; later it is held.
-
-        All that comes before the next look at the limits is asked for at once: piece by piece,
-        each would be measured against the same free memory.
-
-        Args:
-            names: Graphs about to run.
-            besides: Bytes of KV about to be taken as well.
-        """
-        cold = [name for name in names if name not in self._warm]
-        if not cold:
-            return
-        costs = [self._resources.cost(self._bundle, self._files[name]) for name in cold]
-        needed = sum(cost.workspace_bytes for cost in costs) + besides
-        self._guard.reserve(needed, f"Running {', '.join(cold)} for the first time")
-        self._warm.update(cold)
+    def _cost(self, name: GraphName) -> GraphCost:
+        return self._resources.cost(self._bundle, self._files[name])
 
     def _load(self, name: GraphName) -> Graph:
         if name not in self._files:
@@ -327,7 +319,7 @@ class VoxCpm2Model:
                 f"{self._bundle.folder / MANIFEST} names no graph {name!r}.",
                 remedy="Export the bundle again.",
             )
-        self._warm.discard(name)
+        self.memory.forget(name)
         return self._resources.load(self._bundle, self._files[name])
 
 

@@ -13,9 +13,8 @@ from edge_runtime.kv_cache import KVSnapshot
 
 FloatArray = npt.NDArray[np.float32]
 
-# Encoded patches are kept of so many clips, within so many bytes; a minute of audio is 400 kB.
+# Encoded patches are kept of so many clips; a minute of audio is 400 kB.
 _CLIPS = 32
-_CLIP_BYTES = 8 << 20
 
 
 def fingerprint(array: FloatArray, *extra: str) -> str:
@@ -29,8 +28,10 @@ def fingerprint(array: FloatArray, *extra: str) -> str:
 class PrefixStore:
     """Keeps what the same voice needs again, most recently used last.
 
+    KV rows go before clips: a clip's patches take a fiftieth and save the encoder.
+
     Attributes:
-        max_bytes: Most bytes of KV rows kept.
+        max_bytes: Most bytes kept, KV rows and encoded audio together.
     """
 
     max_bytes: int
@@ -56,14 +57,13 @@ class PrefixStore:
         return snapshot
 
     def has_room(self, count: int) -> bool:
-        """Whether so many bytes may be kept at all."""
-        return count <= self.max_bytes
+        """Whether so many bytes of KV rows may be kept at all."""
+        return count + self.clip_bytes <= self.max_bytes
 
     def keep_rows(self, key: str, snapshot: KVSnapshot) -> None:
         """Keep a reference's KV rows; the least recently used others go when it gets too much."""
         self._rows[key] = snapshot
-        while self.nbytes > self.max_bytes:
-            self._rows.popitem(last=False)
+        self._fit()
 
     def clip(self, key: str) -> FloatArray | None:
         """Encoded patches of a clip, or None."""
@@ -73,13 +73,26 @@ class PrefixStore:
         return patches
 
     def keep_clip(self, key: str, patches: FloatArray) -> None:
-        """Keep a clip's encoded patches."""
+        """Keep a clip's encoded patches, if they may be kept at all."""
+        if patches.nbytes > self.max_bytes:
+            return
         self._clips[key] = patches
-        while len(self._clips) > _CLIPS or self.clip_bytes > _CLIP_BYTES:
+        if len(self._clips) > _CLIPS:
             self._clips.popitem(last=False)
+        self._fit()
 
-    def clear(self) -> bool:
+    def clear_rows(self) -> bool:
         """Drop the KV rows; returns whether there were any."""
         held = bool(self._rows)
         self._rows.clear()
         return held
+
+    def clear_clips(self) -> bool:
+        """Drop the encoded audio; returns whether there was any."""
+        held = bool(self._clips)
+        self._clips.clear()
+        return held
+
+    def _fit(self) -> None:
+        while self.nbytes + self.clip_bytes > self.max_bytes:
+            (self._rows or self._clips).popitem(last=False)

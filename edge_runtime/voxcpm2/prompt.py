@@ -5,6 +5,7 @@ Source: `_generate_with_prompt_cache` and `_make_ref_prefix` of `voxcpm2.py`, vo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -79,10 +80,18 @@ class PrefixBuilder:
         bundle: Holds the embedding table and the tokenizer.
         spec: Sizes.
         patch_encoder: ``patch_encoder.onnx``.
+        look: Told the patches of every run of it beforehand; may raise.
     """
 
-    def __init__(self, bundle: Bundle, spec: VoxCpm2Spec, patch_encoder: Graph) -> None:
+    def __init__(
+        self,
+        bundle: Bundle,
+        spec: VoxCpm2Spec,
+        patch_encoder: Graph,
+        look: Callable[[int], None] | None = None,
+    ) -> None:
         self._spec = spec
+        self._look = look
         self._patch_encoder = patch_encoder
         self._tokenizer = Tokenizer.load(bundle.path(spec.tokenizer), spec.control.ids)
         self._table = _embedding_table(bundle, spec)
@@ -152,6 +161,8 @@ class PrefixBuilder:
         encoded = np.empty((len(patches), 1, self._spec.hidden), np.float32)
         for start in range(0, len(patches), ENCODE_PATCHES):
             piece = slice(start, start + ENCODE_PATCHES)
+            if self._look is not None:
+                self._look(len(encoded[piece]))
             binding = self._patch_encoder.bind()
             binding.input("patches", np.ascontiguousarray(patches[piece]))
             # Ours, not the arena's, which could not be given back with it.

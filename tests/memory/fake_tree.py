@@ -60,9 +60,9 @@ class FakeTree:
             f"RssAnon:\t{anonymous * 1024} kB\nRssFile:\t 5 kB\n",
         )
 
-    def stall(self, percent: float) -> None:
+    def stall(self, percent: float, file: str = "proc/pressure/memory") -> None:
         self.write(
-            "proc/pressure/memory",
+            file,
             f"some avg10={percent:.2f} avg60=0.00 avg300=0.00 total=1\n"
             "full avg10=99.00 avg60=0.00 avg300=0.00 total=0\n",
         )

@@ -148,7 +148,7 @@ def test_above_the_soft_limit_one_step_is_taken_per_check_and_nothing_is_refused
     guard.check("Speaking")
     assert ladder.ran == [0, 1]
     assert [event.kind for event in guard.events] == ["pressure"]
-    assert "over the soft limit of 80 MiB" in guard.events[0].detail
+    assert "100 MiB is over the soft limit of 80 MiB" in guard.events[0].detail
     tree.status(anonymous=70)
     guard.check("Speaking")
     assert ladder.ran == [0, 1]
@@ -227,3 +227,78 @@ def test_many_threads_never_climb_the_ladder_at_once(tree: FakeTree, guard: Memo
     assert len(refused) == 80
     assert set(most) == {1}
     assert len(guard.events) == 160
+
+
+def test_a_check_asks_for_what_the_next_step_takes(tree: FakeTree, guard: MemoryGuard) -> None:
+    ladder = Ladder(tree, guard, 90)
+    guard.check("Speaking", (HARD - 100 - MARGIN) * MIB)
+    assert ladder.ran == []
+    guard.check("Speaking", (HARD - 90 - MARGIN) * MIB)
+    assert ladder.ran == [0]
+    with pytest.raises(MemoryBudgetError, match="Speaking needs 87 MiB more"):
+        guard.check("Speaking", (HARD - 90 - MARGIN + 1) * MIB)
+
+
+def test_room_can_be_made_without_refusing(tree: FakeTree, guard: MemoryGuard) -> None:
+    ladder = Ladder(tree, guard, 90, 80)
+    assert guard.make_room((HARD - 90 - MARGIN) * MIB, "A test")
+    assert ladder.ran == [0]
+    assert not guard.make_room(150 * MIB, "A test")
+    assert [event.kind for event in guard.events] == ["made room"] * 3
+
+
+def test_room_for_conveniences_ends_at_the_soft_limit(tree: FakeTree) -> None:
+    tree.status(anonymous=100)
+    settings = MemorySettings(hard_bytes=HARD * MIB, soft_bytes=110 * MIB)
+    guard = MemoryGuard(settings, tree.root)
+    assert guard.has_room(10 * MIB)
+    assert not guard.has_room(11 * MIB)
+    assert guard.has_room(11 * MIB, soft=False)
+    guard.reserve(50 * MIB, "A test")
+    assert guard.tightest().name == "hard limit"
+
+
+@pytest.fixture
+def throttled(tree: FakeTree) -> MemoryGuard:
+    """In a cgroup with memory.high at 300 MiB, of which 250 are taken."""
+    tree.status(anonymous=100)
+    tree.mount(2, "/sys/fs/cgroup")
+    tree.member("0::/a/b")
+    tree.v2("sys/fs/cgroup/a/b", "max", 250)
+    tree.write("sys/fs/cgroup/a/b/memory.high", f"{300 * MIB}\n")
+    return MemoryGuard(root=tree.root)
+
+
+def test_near_memory_high_nothing_is_refused_and_no_conveniences_are_kept(
+    tree: FakeTree, throttled: MemoryGuard
+) -> None:
+    ladder = Ladder(tree, throttled, 90)
+    throttled.reserve(500 * MIB, "A test")
+    throttled.check("Speaking")
+    assert ladder.ran == []
+    assert throttled.has_room(40 * MIB)
+    assert not throttled.has_room(60 * MIB)
+    assert throttled.tightest() is None
+
+
+def test_above_memory_high_things_are_given_back_and_then_it_says_why_it_is_slow(
+    tree: FakeTree, throttled: MemoryGuard, caplog: pytest.LogCaptureFixture
+) -> None:
+    left = [True]
+    throttled.add_step(LadderStep("step", lambda: bool(left) and left.pop()))
+    # File pages count, but the kernel drops those first.
+    tree.v2("sys/fs/cgroup/a/b", "max", 500, file=300)
+    throttled.check("Speaking")
+    assert (left, throttled.slowdown()) == ([True], "")
+    tree.v2("sys/fs/cgroup/a/b", "max", 310)
+    throttled.check("Speaking")
+    assert [event.kind for event in throttled.events] == ["pressure"]
+    assert "310 MiB is over the memory.high of cgroup" in throttled.events[0].detail
+    assert throttled.slowdown() == ""
+    for _ in range(3):
+        throttled.check("Speaking")
+    assert len(caplog.records) == 1
+    reason = throttled.slowdown()
+    assert reason == caplog.records[0].getMessage()
+    assert reason.startswith("The kernel slows this process down: 310 MiB are over memory.high")
+    assert throttled.slowdown() == ""

@@ -228,22 +228,32 @@ def test_an_allocator_that_has_nothing_is_a_memory_error_of_ours(
     assert pool.live_bytes == 0
 
 
-def test_all_that_a_first_run_takes_is_asked_for_at_once_and_later_only_what_is_new(
+def test_all_that_a_run_will_hold_is_asked_for_at_once_before_anything_is_computed(
     f32_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    voice = Voice.load(f32_bundle, backend=WatchedBackend(never), profile=profile(pool_mib=0))
-    asked = []
+    backend = WatchedBackend(never)
+    voice = Voice.load(f32_bundle, backend=backend, profile=profile(pool_mib=0))
+    asked: list[tuple[int, str, int]] = []
     monkeypatch.setattr(
-        voice.resources.guard, "reserve", lambda needed, purpose: asked.append((needed, purpose))
+        voice.resources.guard,
+        "reserve",
+        lambda needed, purpose: asked.append((needed, purpose, sum(backend.watch.runs.values()))),
     )
     kv = voice.say("hello", seed=1, max_len=1, steps=2).metrics.kv_bytes
-    # Nothing is measured, so each of the four graphs of a run counts 16 MiB; then the KV itself.
-    looks = [(0, "Reading the prefix")]
-    assert [needed for needed, _ in asked] == [4 * 16 * MIB + kv, kv, 0]
-    assert asked[0][1] == "Running lm, patch_encoder, flow, vae_decoder for the first time"
+    first = list(asked)
+    assert first[0][:2] == (kv, "A KV cache of 256 rows")
+    needed, purpose, ran = first[1]
+    assert purpose == "Speaking"
+    # The flow's table of times is made with the options, whatever the text.
+    assert ran == backend.watch.runs["flow_time"] == 1
+    cost = voice._model._model._cost
+    held = ("lm", "patch_encoder", "flow", "flow_condition", "vae_decoder")
+    brief = cost("lm").workspace_bytes(2)
+    assert needed == kv + brief + sum(cost(name).least_bytes for name in held)
     asked.clear()
     voice.say("hello", seed=1, max_len=1, steps=2)
-    assert asked == [(kv, "A KV cache of 256 rows"), *looks]
+    # What the graphs keep is there now.
+    assert [entry[0] for entry in asked[:2]] == [kv, kv + brief]
 
 
 @pytest.mark.parametrize("dtype", KV_TYPES)

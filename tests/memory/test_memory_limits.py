@@ -200,3 +200,32 @@ def test_a_watch_keeps_the_peak_and_on_request_every_sample(tree: FakeTree) -> N
     assert (first.anonymous, first.gauges["kv"]) == (10 * MIB, 3)
     assert (last.anonymous, last.gauges["kv"]) == (20 * MIB, 9)
     assert first.seconds <= last.seconds
+
+
+def test_waiting_is_that_of_the_own_cgroup_where_it_is_told(tree: FakeTree) -> None:
+    tree.stall(50)
+    tree.mount(2, "/sys/fs/cgroup")
+    tree.member("0::/a/b")
+    tree.v2("sys/fs/cgroup/a/b", "max", 1)
+    assert memory_stall_percent(tree.root) == 50
+    tree.stall(7, "sys/fs/cgroup/a/memory.pressure")
+    assert memory_stall_percent(tree.root) == 50
+    tree.stall(3, "sys/fs/cgroup/a/b/memory.pressure")
+    assert memory_stall_percent(tree.root) == 3
+    # As where the kernel was told not to count.
+    tree.write("sys/fs/cgroup/a/b/memory.pressure", "")
+    assert memory_stall_percent(tree.root) == 50
+
+
+def test_memory_high_of_every_ancestor_is_a_soft_limit(tree: FakeTree) -> None:
+    tree.status(anonymous=10)
+    tree.mount(2, "/sys/fs/cgroup")
+    tree.member("0::/a/b")
+    tree.v2("sys/fs/cgroup/a/b", 900, 100)
+    tree.v2("sys/fs/cgroup/a", "max", 150)
+    tree.write("sys/fs/cgroup/a/b/memory.high", "max\n")
+    tree.write("sys/fs/cgroup/a/memory.high", f"{200 * MIB}\n")
+    found = current_limits(MemorySettings(soft_bytes=500 * MIB), tree.root)
+    assert [(limit.name.split(" /")[0], limit.available // MIB, limit.soft) for limit in found] == [
+        ("memory.high of cgroup", 50, True), ("soft limit", 490, True), ("cgroup", 800, False),
+    ]  # fmt: skip

@@ -57,7 +57,7 @@ class OurVoice:
         profile = Profile(name="parity", title="", kv=KvSection(bucket_rows=bucket_rows))
         voice = Voice.load(self.bundle, profile=profile, backend=_BACKEND)
         if piece_rows is not None:
-            self._model(voice)._piece_rows = piece_rows
+            self._model(voice).memory.most_rows = piece_rows
         return voice
 
     def encode(self, path: Path, padding: str) -> FloatArray:

@@ -35,7 +35,7 @@ def test_it_prepares_once_and_again_when_asked(
     assert folder.parent == state / "prepared"
     sizes = [file.stat().st_size for file in folder.iterdir() if file.name != "prepared.json"]
     assert outcome["bytes"] == sum(sizes)
-    assert set(outcome["costs"]["lm"]) == {"session_bytes", "workspace_bytes"}
+    assert set(outcome["costs"]["lm"]) == {"session_bytes", "workspaces"}
     times = {file.name: file.stat().st_mtime_ns for file in folder.iterdir()}
     code, out, _ = run(capsys, "prepare", f32_bundle, "--force", "--json")
     assert json.loads(out)["made"]

@@ -16,7 +16,13 @@ from edge_runtime.bundle import Bundle
 from edge_runtime.errors import BundleError
 from edge_runtime.prepare import prepared_bundle
 from edge_runtime.prepare.key import PreparationKey
-from edge_runtime.prepare.prepared_bundle import INFO, PreparedBundle, find_prepared
+from edge_runtime.prepare.prepared_bundle import (
+    INFO,
+    GraphCost,
+    PreparedBundle,
+    Workspace,
+    find_prepared,
+)
 from edge_runtime.voice import Voice
 from edge_runtime.voxcpm2.spec import VoxCpm2Spec
 
@@ -251,13 +257,33 @@ def test_costs_are_no_less_than_what_was_measured_elsewhere(
     costs = prepared.info.costs
     assert set(costs) == set(spec.graphs)
     # The smallest graphs may fit into pages that are there already.
-    assert all(cost.workspace_bytes >= 0 for cost in costs.values())
+    assert all(cost.least_bytes >= 0 for cost in costs.values())
     assert all(cost.session_bytes >= 0 for cost in costs.values())
-    # 16 patches of audio at once, and the activations of its widest layer.
-    samples = 16 * spec.patch_size * spec.vae_encoder.hop * 4
-    assert costs["vae_encoder"].workspace_bytes > 2 * samples
+    # 4 patches of audio at once, and the activations of its widest layer.
+    samples = 4 * spec.patch_size * spec.vae_encoder.hop * 4
+    assert costs["vae_encoder"].most_bytes > 2 * samples
     # 256 rows, and the scores of each with 512 cached ones, in every head.
-    assert costs["lm"].workspace_bytes > 256 * spec.hidden * 4 * 3
+    assert costs["lm"].most_bytes > 256 * spec.hidden * 4 * 3
+
+
+def test_a_run_costs_what_the_next_larger_one_did() -> None:
+    cost = GraphCost(
+        session_bytes=0,
+        workspaces=tuple(Workspace(size=size, bytes=size * 10) for size in (1, 16, 64)),
+    )
+    assert [cost.workspace_bytes(size) for size in (1, 2, 16, 17, 64, 65)] == [
+        10, 160, 160, 640, 640, 640,
+    ]  # fmt: skip
+    assert (cost.least_bytes, cost.most_bytes) == (10, 640)
+
+
+def test_larger_runs_never_cost_less(prepared: PreparedBundle) -> None:
+    for cost in prepared.info.costs.values():
+        sizes = [entry.size for entry in cost.workspaces]
+        found = [entry.bytes for entry in cost.workspaces]
+        assert sizes == sorted(set(sizes))
+        assert found == sorted(found)
+    assert len(prepared.info.costs["lm"].workspaces) == 5
 
 
 def test_a_layout_of_another_version_is_not_used(

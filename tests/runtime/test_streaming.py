@@ -165,8 +165,8 @@ def test_a_long_reference_is_encoded_in_bounded_pieces(f32_bundle: Path) -> None
     backend = WatchedBackend(never)
     voice = Voice.load(f32_bundle, backend=backend, verify=False)
     voice.say("hi", reference=tone(6.0), seed=1, max_len=1)
-    # 6 s are 38 patches, and 16 go in at once.
-    assert backend.watch.runs["vae_encoder"] == 3
+    # 6 s are 38 patches, and 4 go in at once.
+    assert backend.watch.runs["vae_encoder"] == 10
     assert backend.watch.runs["patch_encoder"] == 1
 
 
