@@ -162,6 +162,7 @@ class SpeechMetrics:
         runtime: How graphs were run.
         ms: Time by component: ``text``, ``encode``, ``prefill``, ``flow``, ``patch_encoder``,
             ``lm_step``, ``vae_decode``.
+        spans: Every single time by component, when it is a dictionary; they are not kept otherwise.
         planned_chunks: Chunks that the text was cut into.
         chunks: Reports of those that were begun.
         kv_bytes: Largest KV cache held.
@@ -178,6 +179,7 @@ class SpeechMetrics:
     overlapped: bool = False
     runtime: RuntimeChoice = field(default_factory=RuntimeChoice)
     ms: dict[str, float] = field(default_factory=dict)
+    spans: dict[str, list[float]] | None = None
     planned_chunks: int = 0
     chunks: list[ChunkReport] = field(default_factory=list)
     kv_bytes: int = 0
@@ -205,6 +207,8 @@ class SpeechMetrics:
         finally:
             spent = (time.perf_counter() - start) * 1000
             self.ms[component] = self.ms.get(component, 0.0) + spent
+            if self.spans is not None:
+                self.spans.setdefault(component, []).append(spent)
 
     @property
     def patches(self) -> int:

@@ -50,6 +50,10 @@ def add_parser(commands: Any) -> None:
         "--cold", action=argparse.BooleanOptionalAction, default=True,
         help="measure the first request of a fresh process as well (on)",
     )  # fmt: skip
+    parser.add_argument(
+        "--kernels", action=argparse.BooleanOptionalAction, default=True,
+        help="measure every product with weights alone as well (on)",
+    )  # fmt: skip
     parser.add_argument("--json", dest="json_file", metavar="FILE", help="write the result there")
     parser.add_argument("--compare", metavar="FILE", help="set it beside an earlier result")
     parser.add_argument("--plot", metavar="FILE", help="draw it (needs matplotlib)")
@@ -68,7 +72,7 @@ def _run(arguments: argparse.Namespace) -> int:
         result.save(Path(arguments.json_file))
     if not arguments.quiet:
         # A pipe has no width of its own.
-        console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 110)
+        console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 120)
         _show(console, result)
         if before is not None:
             _show_comparison(console, compare(result, before), differences(result, before))
@@ -90,6 +94,7 @@ def _result(arguments: argparse.Namespace) -> BenchResult:
         runs=arguments.runs,
         options=SpeechOptions(steps=arguments.steps, cfg=arguments.cfg),
         cold=arguments.cold,
+        kernels=arguments.kernels,
     )
     with _steps(shown=not arguments.quiet) as tell:
         options = LoadOptions(**voice_options(arguments))
@@ -119,7 +124,7 @@ def _show(console: Console, result: BenchResult) -> None:
         f"{setup.prefix_rows} rows before them, {setup.steps} steps, guidance {setup.cfg:g}",
         soft_wrap=True,
     )
-    table = Table("", "p50", "p90", "p99", "min", "GFLOP/s", "GB/s", "bound by", "of the limit")
+    table = Table("", "p50", "p90", "p99", "GFLOP/s", "GB/s", "bound by", "of limit", "alone")
     for name, component in result.components.items():
         table.add_row(
             f"{name}, ms per {component.per}", *_cells(component.ms), *_reached(component)
@@ -132,6 +137,7 @@ def _show(console: Console, result: BenchResult) -> None:
     ):
         table.add_row(name, *_cells(stat))
     console.print(table)
+    console.print("'alone': the products with weights by themselves, in ms; see docs/bench.md.")
     gflops = ", ".join(f"{name} {value:.0f}" for name, value in probe.gflops.items())
     console.print(
         f"The machine's limit, {probe.threads} threads: GFLOP/s {gflops}; "
@@ -155,7 +161,7 @@ def _show(console: Console, result: BenchResult) -> None:
 
 
 def _cells(stat: Stat) -> list[str]:
-    return [_number(value) for value in (stat.p50, stat.p90, stat.p99, stat.min)]
+    return [_number(value) for value in (stat.p50, stat.p90, stat.p99)]
 
 
 def _reached(component: Component) -> Sequence[str]:
@@ -166,6 +172,7 @@ def _reached(component: Component) -> Sequence[str]:
     return (
         _number(reached.gflops), _number(reached.gbs), reached.limit,
         f"{reached.fraction:.0%}{left_out}",
+        "" if reached.kernels_ms is None else _number(reached.kernels_ms),
     )  # fmt: skip
 
 

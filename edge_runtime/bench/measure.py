@@ -12,10 +12,10 @@ from pathlib import Path
 
 from edge_runtime.bench.cold import cold_run
 from edge_runtime.bench.machine import Machine
-from edge_runtime.bench.probe import probe_machine
+from edge_runtime.bench.probe import probe_machine, product_ms
 from edge_runtime.bench.recorder import GraphRun, Recorder, RecordingBackend
 from edge_runtime.bench.results import BenchResult, Component, Probe, Reached, Setup, Stat
-from edge_runtime.bench.work import Work, graph_work
+from edge_runtime.bench.work import Product, Work, graph_work
 from edge_runtime.bundle import MANIFEST, Bundle, sha256_of
 from edge_runtime.errors import UsageError
 from edge_runtime.loader import LoadOptions, family_module, open_device
@@ -40,6 +40,7 @@ class BenchPlan:
         runs: Runs that count; one more comes first, to warm up.
         options: How to speak; lengths, seed and retries are set by the plan.
         cold: Whether to measure a fresh process as well.
+        kernels: Whether to measure every product with weights alone as well.
     """
 
     text: str = TEXT
@@ -48,6 +49,7 @@ class BenchPlan:
     runs: int = 3
     options: SpeechOptions = field(default_factory=SpeechOptions)
     cold: bool = True
+    kernels: bool = True
 
     def __post_init__(self) -> None:
         for name, least in (("patches", 2), ("runs", 1)):
@@ -79,6 +81,26 @@ class RunSamples:
     patch_cpu_s: list[float] = field(default_factory=list)
     per_patch: dict[str, list[float]] = field(default_factory=dict)
     per_request: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the machine can do.
+
+    Attributes:
+        probe: Speeds at best.
+        times: Milliseconds of products alone; empty when they were not measured.
+    """
+
+    probe: Probe
+    times: Mapping[Product, float] = field(default_factory=dict)
+
+    def kernels_ms(self, total: Work, occurrences: int) -> float | None:
+        """Milliseconds of a component's products alone, per occurrence."""
+        if not total.products or not all(product in self.times for product in total.products):
+            return None
+        spent = sum(self.times[product] * count for product, count in total.products.items())
+        return round(spent / occurrences, 4)
 
 
 def run_bench(
@@ -119,11 +141,17 @@ def run_bench(
     work = component_work(bundle, runs, resources.profile.kv.dtype)
     formats = {name for each in work.values() for name in each.macs} | {"f32"}
     probe = probe_machine(formats, setup.threads)
+    times: dict[Product, float] = {}
+    if plan.kernels:
+        tell("measuring products alone")
+        products = {product for each in work.values() for product in each.products}
+        times = {product: product_ms(product, setup.threads) for product in products}
     cold = None
     if plan.cold:
         tell("cold run")
         cold = cold_run(folder, load, plan.text, plan.reference, plan.speech_options())
-    return _result(setup, samples, work, probe, load_ms, cold)
+    limits = Limits(probe, times)
+    return _result(setup, samples, work, limits, load_ms, cold)
 
 
 def sample_run(voice: Voice, plan: BenchPlan) -> RunSamples:
@@ -136,29 +164,23 @@ def sample_run(voice: Voice, plan: BenchPlan) -> RunSamples:
 
 
 def _read(stream: SpeechStream, run: RunSamples) -> None:
-    seen: dict[str, float] = {}
+    spans: dict[str, list[float]] = {}
+    stream.metrics.spans = spans
+    before: dict[str, int] = {}
     wall = cpu = 0.0
     for index, _ in enumerate(stream):
         now, spent = time.perf_counter(), time.process_time()
-        # Copied, since a thread that computes ahead may be adding to it.
-        ms = dict(stream.metrics.ms)
-        added = {
-            name: total - seen.get(name, 0.0)
-            for name, total in ms.items()
-            if total != seen.get(name)
-        }
-        seen = ms
         if index == 0:
-            run.per_request = added
+            before = {name: len(values) for name, values in spans.items()}
         else:
             run.patch_ms.append((now - wall) * 1000)
             run.patch_cpu_s.append(spent - cpu)
-            for name, value in added.items():
-                run.per_patch.setdefault(name, []).append(value)
         wall, cpu = now, spent
-    for name in set(run.per_patch) & set(run.per_request):
-        # What every patch has, the first one has too.
-        run.per_patch[name].insert(0, run.per_request.pop(name))
+    for name, values in spans.items():
+        if len(values) == before.get(name):
+            run.per_request[name] = sum(values)
+        else:
+            run.per_patch[name] = values
 
 
 def component_work(bundle: Bundle, runs: Mapping[GraphRun, int], kv_dtype: str) -> dict[str, Work]:
@@ -178,7 +200,7 @@ def _result(
     setup: Setup,
     samples: list[RunSamples],
     work: Mapping[str, Work],
-    probe: Probe,
+    limits: Limits,
     load_ms: float,
     cold: object,
 ) -> BenchResult:
@@ -187,7 +209,7 @@ def _result(
             "taken": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
             "machine": Machine.read(),
             "setup": setup,
-            "probe": probe,
+            "probe": limits.probe,
             "load_ms": round(load_ms, 1),
             "first_audio_ms": Stat.of([run.metrics.first_audio_ms] for run in samples),
             "patch_ms": Stat.of(run.patch_ms for run in samples),
@@ -197,14 +219,14 @@ def _result(
                 max(run.metrics.peak_rss_anon_bytes for run in samples) / _MB, 1
             ),
             "kv_mb": round(max(run.metrics.kv_bytes for run in samples) / _MB, 2),
-            "components": dict(_components(samples, work, probe)),
+            "components": dict(_components(samples, work, limits)),
             "cold": cold,
         }
     )
 
 
 def _components(
-    samples: list[RunSamples], work: Mapping[str, Work], probe: Probe
+    samples: list[RunSamples], work: Mapping[str, Work], limits: Limits
 ) -> Iterator[tuple[str, Component]]:
     # What happens once comes first; a dictionary keeps the order and drops doubles.
     once = [name for run in samples for name in run.per_request]
@@ -218,18 +240,19 @@ def _components(
         ]  # fmt: skip
         ms = Stat.of(runs)
         if ms is not None:
-            reached = reached_of(work[name], ms, probe) if name in work else None
+            reached = reached_of(work[name], ms, limits) if name in work else None
             yield name, Component(per="patch" if per_patch else "request", ms=ms, reached=reached)
 
 
-def reached_of(total: Work, ms: Stat, probe: Probe) -> Reached | None:
+def reached_of(total: Work, ms: Stat, limits: Limits) -> Reached | None:
     """A component's work per occurrence against what the machine can do at best.
 
     Args:
         total: Work of all occurrences together.
         ms: Their times.
-        probe: The machine's limits.
+        limits: The machine's.
     """
+    probe = limits.probe
     gflop = {name: 2 * macs / ms.count / 1e9 for name, macs in total.macs.items()}
     if not gflop or not ms.p50:
         return None
@@ -245,6 +268,7 @@ def reached_of(total: Work, ms: Stat, probe: Probe) -> Reached | None:
         limit="compute" if compute_ms >= memory_ms else "memory",
         limit_ms=round(limit_ms, 4),
         fraction=round(limit_ms / ms.p50, 4),
+        kernels_ms=limits.kernels_ms(total, ms.count),
         uncounted=total.uncounted,
     )
 

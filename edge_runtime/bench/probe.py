@@ -17,22 +17,24 @@ from onnx import TensorProto, helper, numpy_helper
 
 from edge_runtime.backends.ort import PROVIDER, session_options
 from edge_runtime.bench.results import Probe
+from edge_runtime.bench.work import Product
 from edge_runtime.memory.limits import MemorySettings, current_limits
 
 # Large enough that a kernel's fixed costs vanish, small enough that weights stay in a cache.
 _ROWS, _INPUTS, _OUTPUTS = 256, 1024, 2048
 _BUFFER_BYTES = 256 << 20
 _LEAST_BUFFER_BYTES = 16 << 20
-_SECONDS = 0.4
+# Weights of a product that are in no cache when its turn comes; a session packs a second copy.
+_COLD_BYTES = 96 << 20
+_SECONDS = 0.3
 _MICROSOFT = "com.microsoft"
-_BLOCKS = {"int8_block": (8, 128), "int4_block": (4, 32)}
 
 
 def probe_machine(formats: Iterable[str], threads: int) -> Probe:
     """Measure; takes about half a second per format.
 
     Args:
-        formats: Weight formats: ``f32``, ``int8``, ``int8_block``, ``int4_block``.
+        formats: Weight formats: ``f32``, ``int8``, or ``int8-128`` and the like for blocks.
         threads: Threads to use.
     """
     return Probe(
@@ -44,18 +46,37 @@ def probe_machine(formats: Iterable[str], threads: int) -> Probe:
 
 def gemm_speed(format_: str, threads: int) -> float:
     """FLOP/s of a large matrix product (256 x 1024 x 2048); 2 per multiply-add."""
+    product = Product(format_, _ROWS, _INPUTS, _OUTPUTS)
+    return 2 * _ROWS * _INPUTS * _OUTPUTS / _seconds(product, 1, threads)
+
+
+def product_ms(product: Product, threads: int) -> float:
+    """Least milliseconds of a product alone, its weights read from memory each time."""
+    bits = 32 if product.format == "f32" else int(product.format[3])
+    size = max(product.inputs * product.outputs * bits // 8, 1)
+    # At most 64, since a run costs something as well; tiny models are all in the cache anyway.
+    copies = min(max(_room(_COLD_BYTES) // size, 1), 64)
+    return _seconds(product, copies, threads) * 1000 / copies
+
+
+def _seconds(product: Product, copies: int, threads: int) -> float:
+    data = product_model(product, copies).SerializeToString()
     options = session_options(threads, spinning=True)
-    data = gemm_model(format_).SerializeToString()
     session = ort.InferenceSession(data, options, providers=[PROVIDER])
-    feeds = {"x": np.random.default_rng(0).standard_normal((_ROWS, _INPUTS), np.float32)}
-    best = _best(lambda: session.run(None, feeds))
-    return 2 * _ROWS * _INPUTS * _OUTPUTS / best
+    rng = np.random.default_rng(0)
+    feeds = {"x": rng.standard_normal((product.rows, product.inputs), np.float32)}
+    return _best(lambda: session.run(None, feeds))
+
+
+def _room(wanted: int) -> int:
+    """Bytes to take for a probe: no more than a quarter of what there is."""
+    free = min((limit.available for limit in current_limits(MemorySettings())), default=0)
+    return max(min(wanted, free // 4), _LEAST_BUFFER_BYTES)
 
 
 def read_bandwidth(threads: int) -> float:
     """Bytes per second of reading a buffer beyond the caches, each thread its own part."""
-    room = min((limit.available for limit in current_limits(MemorySettings())), default=0)
-    size = max(min(_BUFFER_BYTES, room // 4), _LEAST_BUFFER_BYTES) // threads * threads
+    size = _room(_BUFFER_BYTES) // threads * threads
     # Filled, since untouched pages all map to one page of zeros.
     buffer = np.full(size, 1, np.uint8)
     scan = ctypes.CDLL(None).memchr
@@ -68,37 +89,55 @@ def read_bandwidth(threads: int) -> float:
     return size / best
 
 
-def gemm_model(format_: str) -> onnx.ModelProto:
-    """One product of x f32 [256, 1024] in a weight format."""
-    rng = np.random.default_rng(0)
+def product_model(product: Product, copies: int = 1) -> onnx.ModelProto:
+    """The product of x f32 [rows, inputs] with ``copies`` weights, each with an output."""
     weights: dict[str, npt.NDArray[Any]] = {}
-    attributes: dict[str, Any] = {}
-    domain, operator = _MICROSOFT, "DynamicQuantizeMatMul"
-    if format_ in _BLOCKS:
-        bits, block = _BLOCKS[format_]
-        blocks, packed = _INPUTS // block, block * bits // 8
-        weights["w"] = rng.integers(0, 255, (_OUTPUTS, blocks, packed)).astype(np.uint8)
-        weights["scale"] = np.full((_OUTPUTS, blocks), 0.01, np.float32)
-        operator = "MatMulNBits"
-        attributes = {
-            "K": _INPUTS, "N": _OUTPUTS, "bits": bits, "block_size": block, "accuracy_level": 4
-        }  # fmt: skip
-    elif format_ == "int8":
-        weights["w"] = rng.integers(-127, 127, (_INPUTS, _OUTPUTS)).astype(np.int8)
-        weights["scale"] = np.full(_OUTPUTS, 0.01, np.float32)
-    else:
-        weights["w"] = rng.standard_normal((_INPUTS, _OUTPUTS), np.float32)
-        domain, operator = "", "MatMul"
-    node = helper.make_node(operator, ["x", *weights], ["y"], domain=domain, **attributes)
+    nodes = []
+    for index in range(copies):
+        named = {f"{name}{index}": array for name, array in _weights(product, index).items()}
+        weights |= named
+        nodes.append(_node(product, ["x", *named], f"y{index}"))
+    shape = [product.rows, product.outputs]
     graph = helper.make_graph(
-        [node],
-        "gemm",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [_ROWS, _INPUTS])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [_ROWS, _OUTPUTS])],
+        nodes,
+        "product",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [product.rows, product.inputs])],
+        [helper.make_tensor_value_info(node.output[0], TensorProto.FLOAT, shape) for node in nodes],
         [numpy_helper.from_array(array, name) for name, array in weights.items()],
     )
     opsets = [helper.make_opsetid("", 19), helper.make_opsetid(_MICROSOFT, 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=9)
+
+
+def _weights(product: Product, seed: int) -> dict[str, npt.NDArray[Any]]:
+    rng, size = np.random.default_rng(seed), (product.inputs, product.outputs)
+    if product.format == "f32":
+        return {"w": rng.standard_normal(size, np.float32)}
+    if product.format == "int8":
+        values = rng.integers(-127, 127, size).astype(np.int8)
+        return {"w": values, "scale": np.full(product.outputs, 0.01, np.float32)}
+    bits, block = _blocks(product.format)
+    blocks = -(-product.inputs // block)
+    packed = rng.integers(0, 255, (product.outputs, blocks, block * bits // 8)).astype(np.uint8)
+    return {"w": packed, "scale": np.full((product.outputs, blocks), 0.01, np.float32)}
+
+
+def _node(product: Product, inputs: list[str], output: str) -> onnx.NodeProto:
+    if product.format == "f32":
+        return helper.make_node("MatMul", inputs, [output])
+    if product.format == "int8":
+        return helper.make_node("DynamicQuantizeMatMul", inputs, [output], domain=_MICROSOFT)
+    bits, block = _blocks(product.format)
+    return helper.make_node(
+        "MatMulNBits", inputs, [output], domain=_MICROSOFT, K=product.inputs, N=product.outputs,
+        bits=bits, block_size=block, accuracy_level=4,
+    )  # fmt: skip
+
+
+def _blocks(format_: str) -> tuple[int, int]:
+    """Bits and block size of a format such as ``int8-128``."""
+    bits, _, block = format_.removeprefix("int").partition("-")
+    return int(bits), int(block)
 
 
 def _best(run: Callable[[], object]) -> float:

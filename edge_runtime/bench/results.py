@@ -83,6 +83,8 @@ class Reached(_Frozen):
         limit: What bounds it: ``compute`` or ``memory``.
         limit_ms: Least time by the probe: the longer of computing and reading.
         fraction: ``limit_ms`` over the median time.
+        kernels_ms: What its products with weight matrices take alone, with the same rows and
+            their weights read from memory; None where that was not measured.
         uncounted: Products whose size is not known, and which are left out.
     """
 
@@ -93,6 +95,7 @@ class Reached(_Frozen):
     limit: Literal["compute", "memory"]
     limit_ms: float
     fraction: float
+    kernels_ms: float | None = None
     uncounted: int = 0
 
 

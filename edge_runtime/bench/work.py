@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,26 +29,47 @@ _SAME_SHAPE = (
 _ATTENTION = "GroupQueryAttention"
 
 
+@dataclass(frozen=True)
+class Product:
+    """A product of rows with a weight matrix.
+
+    Attributes:
+        format: Weight format, such as ``f32``, ``int8`` or ``int4-32``.
+        rows: Rows multiplied at once.
+        inputs: Their width.
+        outputs: Width of the result.
+    """
+
+    format: str
+    rows: int
+    inputs: int
+    outputs: int
+
+
 @dataclass
 class Work:
     """Products of one run, and what they read.
 
     Attributes:
         macs: Multiply-adds by weight format: ``f32``, ``int8`` (activations quantized per call),
-            ``int8_block``, ``int4_block``. Products of two activations count as ``f32``;
-            attention over the KV cache is not counted.
+            ``int8-128`` and the like (in blocks of that many). Convolutions and products of two
+            activations count as ``f32``; attention over the KV cache is not counted.
         weight_bytes: Bytes of weights and scales that the products read.
+        products: How often each product with a weight matrix occurs; no convolutions.
         uncounted: Products whose shapes are not known.
     """
 
     macs: dict[str, int] = field(default_factory=dict)
     weight_bytes: int = 0
+    products: Counter[Product] = field(default_factory=Counter)
     uncounted: int = 0
 
     def add(self, other: Work, times: int = 1) -> None:
         """Add another run's work, several times."""
         for name, count in other.macs.items():
             self.macs[name] = self.macs.get(name, 0) + count * times
+        for product, count in other.products.items():
+            self.products[product] += count * times
         self.weight_bytes += other.weight_bytes * times
         self.uncounted += other.uncounted * times
 
@@ -78,6 +100,9 @@ def graph_work(path: Path, shapes: Mapping[str, Shape]) -> Work:
         work.weight_bytes += sum(
             known[name].nbytes for name in node.input if name in constant and name in known
         )
+        if node.op_type not in _CONVOLUTIONS and node.input[1] in constant:
+            rows, outputs = known[node.input[0]].shape, known[node.output[0]].shape[-1]
+            work.products[Product(format_, math.prod(rows[:-1]), rows[-1], outputs)] += 1
     return work
 
 
@@ -100,7 +125,7 @@ def _format(node: onnx.NodeProto) -> str | None:
     if node.op_type in _INT8_PRODUCTS:
         return "int8"
     if node.op_type == _BLOCK_PRODUCT:
-        return f"int{_attribute(node, 'bits', 4)}_block"
+        return f"int{_attribute(node, 'bits', 4)}-{_attribute(node, 'block_size', 32)}"
     return None
 
 

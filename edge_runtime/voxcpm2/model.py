@@ -231,9 +231,10 @@ class VoxCpm2Model:
                 if metrics.overlapped:
                     patches = Ahead(patches, token.cancel)
                 with closing(patches):
-                    with metrics.timed("vae_decode"):
-                        for patch in prefix.context:
-                            vae.decode(patch)
+                    if len(prefix.context):
+                        with metrics.timed("vae_decode"):
+                            for patch in prefix.context:
+                                vae.decode(patch)
                     for patch, reason in patches:
                         utterance.patches.append(patch)
                         utterance.stop_reason = reason

@@ -31,7 +31,7 @@ def test_the_whole_command(
     out, err = capsys.readouterr()
     assert (code, err) == (0, "")
     for part in ("flow, ms per patch", "lm_step", "prefill", "one patch, CPU-s", "first audio, ms",
-                 "real-time factor", "of the limit", "reads", "Cold: audio"):  # fmt: skip
+                 "real-time factor", "of limit", "reads", "Cold: audio"):  # fmt: skip
         assert part in out
     found = BenchResult.load(file)
     assert found.cold is not None

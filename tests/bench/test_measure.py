@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +13,18 @@ from watched_backend import WatchedBackend
 from edge_runtime.bench import probe as probing
 from edge_runtime.bench.cold import cold_run, drop_from_memory
 from edge_runtime.bench.machine import Machine, cpu_model
-from edge_runtime.bench.measure import BenchPlan, component_work, reached_of, run_bench, sample_run
-from edge_runtime.bench.probe import gemm_model, probe_machine
+from edge_runtime.bench.measure import (
+    BenchPlan,
+    Limits,
+    component_work,
+    reached_of,
+    run_bench,
+    sample_run,
+)
+from edge_runtime.bench.probe import probe_machine, product_model
 from edge_runtime.bench.recorder import Recorder, RecordingBackend
 from edge_runtime.bench.results import Probe
-from edge_runtime.bench.work import Work
+from edge_runtime.bench.work import Product, Work
 from edge_runtime.bundle import Bundle
 from edge_runtime.errors import BackendError, UsageError
 from edge_runtime.loader import LoadOptions
@@ -72,15 +80,20 @@ def test_a_benchmark_names_every_component_with_its_work(int8_bundle: Path) -> N
     }  # fmt: skip
     assert len(found.patch_ms.runs) == PLAN.runs
     assert found.components["text"].reached is None
-    assert set(found.probe.gflops) == {"f32", "int8", "int8_block"}
+    assert set(found.probe.gflops) == {"f32", "int8", "int8-32", "int8-128"}
     step = found.components["lm_step"].reached
     prefill = found.components["prefill"].reached
     assert step is not None
     assert prefill is not None
     # Same weights, as many times the products as there are rows.
     assert step.weight_mb == prefill.weight_mb
-    assert prefill.gflop["int8_block"] > 5 * step.gflop["int8_block"]
+    assert prefill.gflop["int8-128"] > 5 * step.gflop["int8-128"]
     assert found.cold is None
+    assert step.kernels_ms is not None
+    decode = found.components["vae_decode"].reached
+    assert decode is not None
+    # Convolutions only.
+    assert decode.kernels_ms is None
     assert (found.setup.threads, found.setup.patches, found.setup.weights) == (1, 3, "int8")
     assert steps[0] == "loading"
 
@@ -88,14 +101,20 @@ def test_a_benchmark_names_every_component_with_its_work(int8_bundle: Path) -> N
 def test_work_is_per_occurrence_and_the_limit_is_the_tighter_one() -> None:
     from samples import stat
 
-    limits = Probe(threads=1, read_gbs=2.0, gflops={"f32": 100.0, "int8": 400.0})
-    total = Work({"f32": 5 * 10**9, "int8": 20 * 10**9}, 400 * 10**6)
+    probe = Probe(threads=1, read_gbs=2.0, gflops={"f32": 100.0, "int8": 400.0})
+    small, large = Product("int8", 1, 2, 3), Product("f32", 1, 2, 3)
+    limits = Limits(probe, {small: 3.0, large: 5.0})
+    products = Counter({small: 6, large: 4})
+    total = Work({"f32": 5 * 10**9, "int8": 20 * 10**9}, 400 * 10**6, products)
     reached = reached_of(total, stat(200.0, 400.0), limits)
     assert reached is not None
     assert reached.gflop == {"f32": 5.0, "int8": 20.0}
     # 5 / 100 + 20 / 400 s against 0.2 / 2 s.
     assert (reached.limit, reached.limit_ms, reached.fraction) == ("compute", 100.0, 0.3333)
     assert (reached.gflops, reached.gbs) == (83.33, 0.667)
+    # Two occurrences: 6 products of 3 ms and 4 of 5 ms between them.
+    assert reached.kernels_ms == 19.0
+    assert Limits(probe).kernels_ms(total, 2) is None
     heavy = reached_of(Work({"f32": 10**9}, 10**9), stat(1000.0), limits)
     assert heavy is not None
     assert (heavy.limit, heavy.limit_ms) == ("memory", 500.0)
@@ -128,13 +147,14 @@ def test_the_probe_measures_what_it_is_asked_for() -> None:
     assert found.threads == 2
 
 
-@pytest.mark.parametrize("format_", ["f32", "int8", "int8_block", "int4_block"])
-def test_every_probe_model_is_one_product_in_its_kernel(format_: str) -> None:
-    model = gemm_model(format_)
-    assert len(model.graph.node) == 1
+@pytest.mark.parametrize("format_", ["f32", "int8", "int8-128", "int8-32", "int4-32", "int4-128"])
+@pytest.mark.parametrize("copies", [1, 3])
+def test_every_probe_model_is_the_product_in_its_kernel(format_: str, copies: int) -> None:
+    model = product_model(Product(format_, 5, 48, 32), copies)
+    assert len(model.graph.node) == copies
     session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    (y,) = session.run(None, {"x": np.ones((256, 1024), np.float32)})
-    assert y.shape == (256, 2048)
+    results = session.run(None, {"x": np.ones((5, 48), np.float32)})
+    assert [result.shape for result in results] == [(5, 32)] * copies
 
 
 def test_a_cold_run_is_a_process_of_its_own(f32_bundle: Path) -> None:

@@ -45,7 +45,7 @@ def test_every_result_is_on_the_page(page: ModuleType, tmp_path: Path) -> None:
     (folder / "two.json").write_text(json.dumps(pair), "utf-8")
     text = page.page_text(tmp_path)
     assert "| one patch, ms | 123 |" in text
-    assert "| flow, ms per patch | 100 | 100 | 1 | 10 | 10 | 0.1 | compute | 50% |" in text
+    assert "| flow, ms per patch | 100 | 100 | 1 | 10 | 10 | 0.1 | compute | 50% |  |" in text
     assert "| one patch, wall ms | 100 | 500 | 5.0 |" in text
     assert "| anonymous memory, MB | 100 | 300 | 3.0 |" in text
     assert "first audio, ms | 30" in text
