@@ -92,7 +92,8 @@ def _run(name: str, run: BenchResult) -> Iterator[str]:
         f"{run.taken}, {setup.threads} threads, onnxruntime {machine.onnxruntime}, KV "
         f"{setup.kv_dtype}, {'prepared' if setup.prepared else 'not prepared'}{kind}; "
         f"{setup.runs} runs of {setup.patches} patches after {setup.prefix_rows} rows, "
-        f"{setup.steps} steps, guidance {setup.cfg:g} ([result](benchmarks/{name}))\n"
+        f"{setup.preset}, {setup.steps} steps, guidance {setup.cfg:g} "
+        f"([result](benchmarks/{name}))\n"
     )
     yield (
         "| | p50 | p90 | GFLOP | weights, MB | GFLOP/s | GB/s | bound by | of the limit | "

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from edge_runtime.audio.load import AudioSource
 from edge_runtime.errors import UsageError
+from edge_runtime.presets import PRESETS
 from edge_runtime.runtime_choice import RuntimeChoice
 
 FloatArray = npt.NDArray[np.float32]
@@ -28,7 +29,8 @@ class SpeechOptions:
 
     Attributes:
         seed: Seed of all noise; None draws one, which the metrics report.
-        steps: Euler steps of the flow solver, 2 to 100.
+        preset: ``quality``, ``balanced`` or ``fast``; ``quality`` is the official solver.
+        steps: Euler steps of the flow solver, 2 to 100; None takes the preset's.
         cfg: Classifier-free guidance, 0.1 to 10; at 1 the unguided half is not computed.
         min_len: The stop head is ignored for this many patches after the first.
         max_len: Most patches per text chunk.
@@ -43,7 +45,8 @@ class SpeechOptions:
     """
 
     seed: int | None = None
-    steps: int = 10
+    preset: str = "quality"
+    steps: int | None = None
     cfg: float = 2.0
     min_len: int = 2
     max_len: int = 4096
@@ -56,7 +59,16 @@ class SpeechOptions:
     def __post_init__(self) -> None:
         checks = (
             ("seed", self.seed is None or _whole(self.seed, 0, 2**63 - 1), "0 to 2^63 - 1"),
-            ("steps", _whole(self.steps, 2, 100), "a whole number from 2 to 100"),
+            (
+                "preset",
+                isinstance(self.preset, str) and self.preset in PRESETS,
+                f"one of {', '.join(PRESETS)}",
+            ),
+            (
+                "steps",
+                self.steps is None or _whole(self.steps, 2, 100),
+                "a whole number from 2 to 100",
+            ),
             ("cfg", _real(self.cfg) and 0.1 <= self.cfg <= 10, "0.1 to 10"),
             ("min_len", _whole(self.min_len, 0), "a whole number, 0 or more"),
             ("max_len", _whole(self.max_len, 1), "a whole number, 1 or more"),
@@ -75,6 +87,16 @@ class SpeechOptions:
                 raise UsageError(
                     f"{name} is {getattr(self, name)!r}.", remedy=f"It must be {allowed}."
                 )
+
+    @property
+    def euler_steps(self) -> int:
+        """Steps as given, else the preset's."""
+        return PRESETS[self.preset].steps if self.steps is None else int(self.steps)
+
+    @property
+    def even(self) -> bool:
+        """Whether the preset's steps are of equal width."""
+        return PRESETS[self.preset].even
 
 
 def _whole(value: object, low: int, high: float = math.inf) -> bool:
@@ -157,6 +179,9 @@ class SpeechMetrics:
         seed: Seed of the run.
         sample_rate: Samples per second of the audio.
         patch_seconds: Audio per patch.
+        preset: Preset of the run.
+        steps: Euler steps of the flow solver.
+        cfg: Guidance.
         overlapped: Whether audio was decoded while the next patch was computed; the times of
             ``vae_decode`` then lie beside the others.
         runtime: How graphs were run.
@@ -176,6 +201,9 @@ class SpeechMetrics:
     seed: int
     sample_rate: int
     patch_seconds: float
+    preset: str = "quality"
+    steps: int = PRESETS["quality"].steps
+    cfg: float = 2.0
     overlapped: bool = False
     runtime: RuntimeChoice = field(default_factory=RuntimeChoice)
     ms: dict[str, float] = field(default_factory=dict)
@@ -244,6 +272,9 @@ class SpeechMetrics:
             "kv_bytes": self.kv_bytes,
             "kv_clipped": round(self.kv_clipped, 6),
             "ms": {name: round(value, 3) for name, value in ms.items()},
+            "preset": self.preset,
+            "steps": self.steps,
+            "cfg": self.cfg,
             "overlapped": self.overlapped,
             "first_audio_ms": round(self.first_audio_ms, 3),
             "ms_per_patch": round(sum(ms.get(name, 0.0) for name in loop) / patches, 3),

@@ -298,6 +298,9 @@ class Voice:
             sample_rate=self.sample_rate,
             patch_seconds=self._model.patch_seconds,
             runtime=self.resources.runtime,
+            preset=options.preset,
+            steps=options.euler_steps,
+            cfg=float(options.cfg),
         )
         if self.manifest.synthetic:
             metrics.warnings.append(

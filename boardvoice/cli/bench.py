@@ -22,6 +22,7 @@ from edge_runtime.bench.measure import TEXT, BenchPlan, OnStep, run_bench
 from edge_runtime.bench.results import BenchResult, Component, Stat
 from edge_runtime.errors import UsageError
 from edge_runtime.loader import LoadOptions
+from edge_runtime.presets import PRESETS
 from edge_runtime.speech import SpeechOptions
 
 
@@ -44,7 +45,10 @@ def add_parser(commands: Any) -> None:
         "--patches", type=int, default=plan.patches, help="patches per run (%(default)s)"
     )
     parser.add_argument("--runs", type=int, default=plan.runs, help="runs (%(default)s)")
-    parser.add_argument("--steps", type=int, default=base.steps, help="Euler steps (%(default)s)")
+    parser.add_argument(
+        "--preset", choices=tuple(PRESETS), default=base.preset, help="(%(default)s)"
+    )
+    parser.add_argument("--steps", type=int, help="Euler steps; the preset's unless given")
     parser.add_argument("--cfg", type=float, default=base.cfg, help="guidance (%(default)s)")
     parser.add_argument(
         "--cold", action=argparse.BooleanOptionalAction, default=True,
@@ -92,7 +96,9 @@ def _result(arguments: argparse.Namespace) -> BenchResult:
         reference=arguments.reference,
         patches=arguments.patches,
         runs=arguments.runs,
-        options=SpeechOptions(steps=arguments.steps, cfg=arguments.cfg),
+        options=SpeechOptions(
+            preset=arguments.preset, steps=arguments.steps, cfg=arguments.cfg
+        ),
         cold=arguments.cold,
         kernels=arguments.kernels,
     )
@@ -121,7 +127,8 @@ def _show(console: Console, result: BenchResult) -> None:
     )
     console.print(
         f"{setup.runs} runs of {setup.patches} patches of {setup.patch_seconds * 1000:.0f} ms, "
-        f"{setup.prefix_rows} rows before them, {setup.steps} steps, guidance {setup.cfg:g}",
+        f"{setup.prefix_rows} rows before them, {setup.preset}, {setup.steps} steps, "
+        f"guidance {setup.cfg:g}",
         soft_wrap=True,
     )
     table = Table("", "p50", "p90", "p99", "GFLOP/s", "GB/s", "bound by", "of limit", "alone")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from importlib.resources import files
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from boardvoice.evaluation.speaker import SpeakerModel
 from edge_runtime.atomic import atomic_file
 from edge_runtime.audio.wav import write_wav
 from edge_runtime.errors import OutputError, TextError, UsageError
+from edge_runtime.presets import PRESETS
 from edge_runtime.speech import SpeechOptions
 from edge_runtime.text.normalize import read_text_file
 
@@ -56,8 +58,12 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1], metavar="S", help="runs (1)")
     base = SpeechOptions()
     parser.add_argument(
-        "--steps", type=int, nargs="+", default=[base.steps], metavar="N",
-        help=f"flow steps; several give several rows ({base.steps})",
+        "--preset", nargs="+", choices=tuple(PRESETS), default=[base.preset],
+        help=f"several give several rows ({base.preset})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--steps", type=int, nargs="+", default=[None], metavar="N",
+        help="flow steps; several give several rows (the preset's)",
     )  # fmt: skip
     parser.add_argument("--cfg", type=float, default=base.cfg, help=f"guidance ({base.cfg})")
     parser.add_argument(
@@ -83,8 +89,9 @@ def _run(arguments: argparse.Namespace) -> int:
     quiet = arguments.quiet or arguments.json
     for bundle in arguments.bundles:
         voice = load_voice(bundle, arguments, shown=not quiet)
-        for steps in arguments.steps:
-            name = f"{Path(bundle).name}, {steps} steps"
+        for preset, steps in product(arguments.preset, arguments.steps):
+            options = SpeechOptions(preset=preset, steps=steps, cfg=arguments.cfg)
+            name = f"{Path(bundle).name}, {preset}, {options.euler_steps} steps"
             total = len(texts) * len(arguments.seeds)
 
             def told(done: int, name: str = name, total: int = total) -> None:
@@ -92,9 +99,8 @@ def _run(arguments: argparse.Namespace) -> int:
                     complain(f"{name}: {done} of {total}")
 
             row, spoken = evaluate(
-                voice, texts, SpeechOptions(steps=steps, cfg=arguments.cfg),
-                name=name, seeds=arguments.seeds, recogniser=recogniser, speaker=speaker,
-                baseline=baseline, told=told,
+                voice, texts, options, name=name, seeds=arguments.seeds,
+                recogniser=recogniser, speaker=speaker, baseline=baseline, told=told,
             )  # fmt: skip
             if baseline is None:
                 baseline = spoken

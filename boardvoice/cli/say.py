@@ -21,6 +21,7 @@ from edge_runtime.audio.playback import Player
 from edge_runtime.audio.wav import write_wav
 from edge_runtime.cancel import CancelToken
 from edge_runtime.errors import CancelledError, TextError, UsageError
+from edge_runtime.presets import PRESETS
 from edge_runtime.speech import SpeechMetrics, SpeechOptions
 from edge_runtime.text.normalize import read_text_file
 from edge_runtime.voice import SpeechStream
@@ -80,7 +81,11 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     base = SpeechOptions()
     how = parser.add_argument_group("how to speak")
     how.add_argument("--seed", type=int, help="same seed, same audio; drawn unless given")
-    how.add_argument("--steps", type=int, default=base.steps, help="Euler steps (%(default)s)")
+    how.add_argument(
+        "--preset", choices=tuple(PRESETS), default=base.preset,
+        help="fewer steps for less time (%(default)s)",
+    )  # fmt: skip
+    how.add_argument("--steps", type=int, help="Euler steps; the preset's unless given")
     how.add_argument("--cfg", type=float, default=base.cfg, help="guidance (%(default)s)")
     how.add_argument(
         "--min-len", type=int, default=base.min_len, help="fewest patches (%(default)s)"

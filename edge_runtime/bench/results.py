@@ -152,6 +152,7 @@ class Setup(_Frozen):
         prepared: Whether packed weights are mapped from prepared files.
         text: What was said.
         reference: Whether a reference was given.
+        preset: Preset of the options.
         steps: Euler steps.
         cfg: Guidance.
         patches: Patches per run.
@@ -177,6 +178,7 @@ class Setup(_Frozen):
     prepared: bool
     text: str
     reference: bool
+    preset: str = "quality"
     steps: int
     cfg: float
     patches: int

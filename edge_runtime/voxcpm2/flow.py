@@ -19,6 +19,8 @@ FloatArray = npt.NDArray[np.float32]
 _SWAY = np.float32(1.0)
 # Share of the schedule whose velocity is zero by definition, at least one step.
 _ZERO_SHARE = 0.04
+# Steps of the official schedule whose first step the even ones share.
+_EVEN_AFTER = 10
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class Schedule:
 
     @staticmethod
     def of(steps: int) -> Schedule:
-        """The sway-sampled schedule of ``steps`` steps."""
+        """The official, sway-sampled schedule of ``steps`` steps."""
         span = _linspace_down(steps)
         half_pi = np.float32(np.pi / 2)
         span = span + _SWAY * (np.cos(half_pi * span) - np.float32(1) + span)
@@ -54,6 +56,18 @@ class Schedule:
         zero = max(1, int((steps + 1) * _ZERO_SHARE))
         return Schedule(np.array(times, np.float32), np.array(widths, np.float32), zero)
 
+    @staticmethod
+    def even(steps: int) -> Schedule:
+        """One step as wide as the first of ten, then ``steps - 1`` of equal width.
+
+        The first step's velocity is zero by definition: where steps are few, the official first
+        one would be zero for too long, and the official last ones are the widest.
+        """
+        span = np.empty(steps + 1, np.float32)
+        span[0] = 1
+        span[1:] = np.linspace(Schedule.of(_EVEN_AFTER).t[1], 0, steps)
+        return Schedule(span[:-1], span[:-1] - span[1:], 1)
+
 
 class FlowSolver:
     """Turns conditioning and noise into one patch.
@@ -65,6 +79,7 @@ class FlowSolver:
         condition: ``flow_condition.onnx``.
         steps: Euler steps, 2 or more.
         cfg: Guidance; at 1 the unguided half is not computed.
+        even: Take the even schedule, see `Schedule.even`.
     """
 
     def __init__(
@@ -76,8 +91,9 @@ class FlowSolver:
         *,
         steps: int,
         cfg: float,
+        even: bool = False,
     ) -> None:
-        self._schedule = Schedule.of(steps)
+        self._schedule = Schedule.even(steps) if even else Schedule.of(steps)
         self._cfg = np.float32(cfg)
         self._tokens = _time_tokens(time, self._schedule, spec.flow.mean_mode)
         size, width, hidden = spec.patch_size, spec.latent_dim, spec.flow.hidden

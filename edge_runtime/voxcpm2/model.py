@@ -171,7 +171,7 @@ class VoxCpm2Model:
         """Flow solver for these options."""
         return FlowSolver(
             self.spec, self._flow, self._flow_time, self._flow_condition,
-            steps=options.steps, cfg=options.cfg,
+            steps=options.euler_steps, cfg=options.cfg, even=options.even,
         )  # fmt: skip
 
     def speak(

@@ -76,6 +76,14 @@ def test_json_has_the_agreed_names_and_nothing_else_on_stdout(run):
     assert metrics["stop_reason"] in ("stop", "max_len")
 
 
+def test_a_preset_is_in_the_json_and_steps_override_it(run):
+    metrics = json.loads(run("say", "Hi.", "--max-len", "2", "--preset", "fast", "--json").stdout)
+    assert (metrics["preset"], metrics["steps"], metrics["cfg"]) == ("fast", 5, 2.0)
+    both = ("--preset", "balanced", "--steps", "3", "--cfg", "1.5")
+    metrics = json.loads(run("say", "Hi.", "--max-len", "2", *both, "--json").stdout)
+    assert (metrics["preset"], metrics["steps"], metrics["cfg"]) == ("balanced", 3, 1.5)
+
+
 def test_json_goes_to_stderr_when_stdout_carries_audio(run):
     done = run("say", "Hello.", "--max-len", "4", "--json", "-o", "-")
     assert done.stdout[:4] == b"RIFF"

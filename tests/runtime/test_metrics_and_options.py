@@ -93,7 +93,7 @@ def test_progress_is_told_after_every_patch(f32_voice: Voice) -> None:
     ("name", "value"),
     [
         ("seed", -1), ("seed", 2**63), ("seed", 1.5), ("seed", "1"),
-        ("steps", 1), ("steps", 101), ("steps", 2.5), ("steps", None),
+        ("steps", 1), ("steps", 101), ("steps", 2.5),
         ("cfg", 0.0), ("cfg", 10.1), ("cfg", math.nan), ("cfg", math.inf), ("cfg", "2"),
         ("min_len", -1), ("min_len", 1.5), ("max_len", 0), ("max_len", math.inf),
         ("retry_times", 0), ("retry_times", 21), ("retry_ratio", 0.0),
