@@ -114,7 +114,7 @@ class _Speaker:
         self._options = SpeechOptions(min_len=_LEAST_PATCHES, max_len=_MOST_PATCHES)
         self._solver = FlowSolver(
             spec, graphs["flow"], graphs["flow_time"], graphs["flow_condition"],
-            steps=self._options.steps, cfg=self._options.cfg,
+            steps=self._options.euler_steps, cfg=self._options.cfg,
         )  # fmt: skip
         self._prefixes = PrefixBuilder(bundle, spec, self._patch_encoder)
         kv = spec.kv
