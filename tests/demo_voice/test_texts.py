@@ -11,7 +11,7 @@ import pytest
 
 from training.demo_voice import spoken_numbers as say
 from training.demo_voice.corpus import held_out_texts
-from training.demo_voice.texts import TextGenerator
+from training.demo_voice.texts import TextGenerator, closed_sentences
 
 
 @pytest.mark.parametrize(
@@ -85,3 +85,11 @@ def test_sentences_are_plain_and_over_four_hundred_words() -> None:
 def test_evaluation_reads_the_sentences_that_nothing_is_trained_on() -> None:
     shipped = (files("boardvoice") / "evaluation" / "sentences.txt").read_text("utf-8")
     assert shipped.splitlines() == held_out_texts()
+
+
+def test_closed_templates_are_training_data_as_a_whole() -> None:
+    closed = closed_sentences()
+    assert "Doors are opening." in closed
+    assert "It is sunny outside." not in closed
+    assert len(set(closed)) == len(closed)
+    assert not set(closed) & set(held_out_texts())

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.demo_voice.teacher import FRAME, HibariTeacher, Pitch
-from training.demo_voice.texts import TextGenerator
+from training.demo_voice.texts import TextGenerator, closed_sentences
 
 SHARD = 500
 TEST_SEED, TRAIN_SEED = 11, 7
@@ -81,7 +81,8 @@ class Corpus:
 
 def held_out_texts() -> list[str]:
     """The sentences that nothing is trained on."""
-    return TextGenerator(TEST_SEED).take(TEST_COUNT)
+    closed = set(closed_sentences())
+    return [text for text in TextGenerator(TEST_SEED).take(TEST_COUNT) if text not in closed]
 
 
 def make(folder: Path, count: int, pitch: Pitch) -> None:
@@ -89,6 +90,7 @@ def make(folder: Path, count: int, pitch: Pitch) -> None:
     teacher = HibariTeacher(pitch)
     tests = held_out_texts()
     _write_shard(folder / "test" / "shard_0000.npz", teacher, tests, 0)
+    _write_shard(folder / "shard_closed.npz", teacher, closed_sentences(), 10**6)
     texts = TextGenerator(TRAIN_SEED, frozenset(tests)).take(count)
     for start in range(0, count, SHARD):
         path = folder / f"shard_{start // SHARD:04d}.npz"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import random
 import re
 from collections.abc import Callable, Iterator
@@ -219,6 +221,9 @@ The alarm is set for {time}.
 Good night, {person}. Sleep well.
 """.strip().splitlines()  # fmt: skip
 
+_SLOT = re.compile(r"{(\w+)}")
+# A template with at most this many sentences is closed.
+_FEW = 60
 _ARTICLE = re.compile(r"\b(a) (?=[aeiou])")
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -251,6 +256,33 @@ class TextGenerator:
         """The first ``count`` sentences."""
         sentences = iter(self)
         return [next(sentences) for _ in range(count)]
+
+
+def closed_sentences() -> list[str]:
+    """All sentences of the templates that give few, in order.
+
+    They are training data as a whole: held out, their words would not be heard in training at all.
+    """
+    lists = _word_lists()
+    sentences = []
+    for template in _TEMPLATES:
+        names = _SLOT.findall(template)
+        sizes = [len(lists[name]) for name in names if name in lists]
+        if len(sizes) < len(names) or math.prod(sizes) > _FEW:
+            continue
+        for words in itertools.product(*(lists[name] for name in names)):
+            fills = {name: iter([word]) for name, word in zip(names, words, strict=True)}
+            sentences.append(
+                _fill(template, {name: (lambda it=it: next(it)) for name, it in fills.items()})  # type: ignore[misc]
+            )
+    return sentences
+
+
+def _word_lists() -> dict[str, list[str]]:
+    return {
+        name: [" ".join(value.split()) for value in values.split("|")]
+        for name, values in _LISTS.items()
+    }
 
 
 def _fill(template: str, fills: dict[str, Callable[[], str]]) -> str:
@@ -303,10 +335,7 @@ def _fills(source: random.Random) -> dict[str, Callable[[], str]]:
     def ordinal() -> str:
         return say.ordinal(source.randint(1, 20 if source.random() < 0.7 else 99))
 
-    lists = {
-        name: pick([" ".join(value.split()) for value in values.split("|")])
-        for name, values in _LISTS.items()
-    }
+    lists = {name: pick(values) for name, values in _word_lists().items()}
     return {
         **lists,
         "n9": below(9),
