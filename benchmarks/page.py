@@ -86,11 +86,12 @@ def _pair(name: str, pair: dict[str, Any]) -> Iterator[str]:
 
 def _run(name: str, run: BenchResult) -> Iterator[str]:
     setup, machine, probe = run.setup, run.machine, run.probe
+    overlap = ", audio decoded beside the next patch" if setup.overlap_vae else ""
     kind = ", seeded weights" if setup.synthetic else ""
     yield (
         f"### {setup.bundle}, {setup.weights}, {machine.cpu}\n\n"
         f"{run.taken}, {setup.threads} threads, onnxruntime {machine.onnxruntime}, KV "
-        f"{setup.kv_dtype}, {'prepared' if setup.prepared else 'not prepared'}{kind}; "
+        f"{setup.kv_dtype}, {'prepared' if setup.prepared else 'not prepared'}{kind}{overlap}; "
         f"{setup.runs} runs of {setup.patches} patches after {setup.prefix_rows} rows, "
         f"{setup.preset}, {setup.steps} steps, guidance {setup.cfg:g} "
         f"([result](benchmarks/{name}))\n"
