@@ -1,11 +1,15 @@
 """Speaks under real memory limits while a neighbour takes memory away. Prints a Markdown table.
 
     python benchmarks/oom_sweep.py --bundle BUNDLE [--limits 192M,256M,...] [--max-len 5]
+        [--done FILE] [--most N]
 
 Every run must end with the right audio or with a typed refusal and no file, and the kernel must
 have killed nobody. Exit status 0 when all do, 1 otherwise, 77 where no cgroup can be made.
-Prepared files are dropped from the page cache before every run, so that their pages are charged
-to the run's own cgroup.
+Bundle and prepared files are dropped from the page cache before every run, so that their pages
+are charged to the run's own cgroup.
+
+With --done, finished runs are noted in FILE and not repeated; with --most, so many are made and
+the others left to the next call (exit status 75). The table has all of FILE.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ import hashlib
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,6 +27,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from memory_cgroup import MemoryCgroup, NoCgroupError, memory_cgroup
 
@@ -29,6 +35,7 @@ from edge_runtime.loader import parse_size
 from edge_runtime.state_folder import state_folder
 
 SKIPPED = 77
+UNFINISHED = 75
 _MIB = 1 << 20
 _REFUSALS = {7: "refused (capacity)", 12: "refused (memory)"}
 _LIMITS = "192M,256M,320M,384M,512M,768M,1G,2G,4G,6G"
@@ -70,7 +77,8 @@ class Case:
         text: Name of the text.
         reference: Whether it clones a voice.
         neighbour: Whether another process takes memory away meanwhile.
-        prepared: Whether prepared weights are there already.
+        prepared: ``yes`` when prepared weights are there already, ``first load`` when they are
+            to be made, ``no`` when the bundle runs as it is.
     """
 
     kind: str
@@ -78,7 +86,7 @@ class Case:
     text: str
     reference: bool
     neighbour: bool
-    prepared: bool = True
+    prepared: str = "yes"
 
 
 def main() -> int:
@@ -88,9 +96,12 @@ def main() -> int:
     parser.add_argument("--limits", default=_LIMITS)
     parser.add_argument("--max-len", type=int, default=5)
     parser.add_argument("--timeout", type=float, default=300)
-    parser.add_argument("--unprepared", default="1G,3G,6G", help="limits to try unprepared")
-    parser.add_argument("--address-space", default="2G,8G,16G", help="RLIMIT_AS to try")
+    parser.add_argument("--both", default="512M", help="up to here with and without a neighbour")
+    parser.add_argument("--unprepared", default="1G,2G,3G,4G,6G", help="limits to try unprepared")
+    parser.add_argument("--address-space", default="2G,6G,8G,16G", help="RLIMIT_AS to try")
     parser.add_argument("--force-prepare", action="store_true", help="prepare small bundles too")
+    parser.add_argument("--done", type=Path, help="file that notes finished runs")
+    parser.add_argument("--most", type=int, help="most runs to make now")
     arguments = parser.parse_args()
     try:
         with memory_cgroup(1 << 30):
@@ -98,26 +109,89 @@ def main() -> int:
     except NoCgroupError as error:
         print(f"skipped: {error}")
         return SKIPPED
+    done = Done(arguments.done)
+    wanted = list(cases(arguments))
+    left = [case for case in wanted if done.get(case) is None]
     with tempfile.TemporaryDirectory() as scratch:
-        sweep = Sweep(arguments, Path(scratch))
-        print(f"| {' | '.join(_HEADINGS)} |\n|{'---|' * len(_HEADINGS)}")
-        good = [sweep.run(case) for case in cases(arguments)]
-    print(f"\n{len(good)} runs, {good.count(False)} failed, kernel kills: {sweep.kills}")
-    return 0 if all(good) else 1
+        sweep = Sweep(arguments, Path(scratch), done)
+        for case in left[: arguments.most]:
+            sweep.run(case)
+    if arguments.most is not None and len(left) > arguments.most:
+        print(f"{len(left) - arguments.most} runs are left", file=sys.stderr)
+        return UNFINISHED
+    outcomes = [outcome for case in wanted if (outcome := done.get(case)) is not None]
+    print(f"| {' | '.join(_HEADINGS)} |\n|{'---|' * len(_HEADINGS)}")
+    for outcome in outcomes:
+        print(f"| {' | '.join(outcome.cells)} |")
+    failed = sum(not outcome.good for outcome in outcomes)
+    kills = sum(outcome.kills for outcome in outcomes)
+    print(f"\n{len(outcomes)} runs, {failed} failed, kernel kills: {kills}")
+    return 1 if failed else 0
 
 
 def cases(arguments: argparse.Namespace) -> Iterator[Case]:
     """All cases that the command line asks for."""
-    for limit in arguments.limits.split(","):
+    for limit in map(parse_size, arguments.limits.split(",")):
         for text in _TEXTS:
             for reference in (False, True):
                 # The neighbour comes with every other case, so that each limit sees both.
-                neighbour = (text == "long") ^ reference
-                yield Case("cgroup", parse_size(limit), text, reference, neighbour)
-    for limit in filter(None, arguments.unprepared.split(",")):
-        yield Case("cgroup", parse_size(limit), "short", False, False, prepared=False)
-    for limit in filter(None, arguments.address_space.split(",")):
-        yield Case("RLIMIT_AS", parse_size(limit), "short", False, False)
+                alternately = ((text == "long") ^ reference,)
+                both = limit <= parse_size(arguments.both)
+                for neighbour in (False, True) if both else alternately:
+                    yield Case("cgroup", limit, text, reference, neighbour)
+    for limit in map(parse_size, filter(None, arguments.unprepared.split(","))):
+        for prepared in ("first load", "no"):
+            yield Case("cgroup", limit, "short", True, False, prepared)
+    for limit in map(parse_size, filter(None, arguments.address_space.split(","))):
+        yield Case("RLIMIT_AS", limit, "short", True, False)
+        yield Case("RLIMIT_AS", limit, "long", False, False)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended.
+
+    Attributes:
+        cells: Its line of the table.
+        good: Whether it ended as it must.
+        kills: Processes that the kernel killed.
+    """
+
+    cells: list[str]
+    good: bool
+    kills: int
+
+
+class Done:
+    """Finished runs, and what they must sound like.
+
+    Args:
+        file: Where they are noted, one JSON line each; None for this call only.
+    """
+
+    def __init__(self, file: Path | None) -> None:
+        self._file = file
+        self._entries: dict[str, Any] = {}
+        if file is not None and file.exists():
+            for line in file.read_text().splitlines():
+                key, value = json.loads(line)
+                self._entries[key] = value
+
+    def get(self, case: Case) -> Outcome | None:
+        """How a case ended, if it was run."""
+        found = self._entries.get(repr(case))
+        return None if found is None else Outcome(**found)
+
+    def expected(self, text: str, reference: bool) -> str | None:
+        """SHA-256 of the audio without a limit, if it is known."""
+        return self._entries.get(f"{text} {reference}")
+
+    def note(self, key: str, value: Any) -> None:
+        """Add an entry."""
+        self._entries[key] = value
+        if self._file is not None:
+            with self._file.open("a") as stream:
+                stream.write(json.dumps([key, value]) + "\n")
 
 
 class Sweep:
@@ -126,22 +200,23 @@ class Sweep:
     Args:
         arguments: The command line.
         scratch: Folder for sound files and empty state folders.
+        done: Takes outcomes.
     """
 
-    def __init__(self, arguments: argparse.Namespace, scratch: Path) -> None:
+    def __init__(self, arguments: argparse.Namespace, scratch: Path, done: Done) -> None:
         self._arguments = arguments
         self._scratch = scratch
+        self._done = done
         self._reference = scratch / "reference.wav"
-        self._expected: dict[tuple[str, bool], str] = {}
-        self.kills = 0
         _write_tone(self._reference)
 
-    def run(self, case: Case) -> bool:
-        """Run one case, print its line, and say whether it ended well."""
+    def run(self, case: Case) -> None:
+        """Run one case and note how it ended."""
         expected = self._expected_audio(case)
         out = self._scratch / "out.wav"
         out.unlink(missing_ok=True)
         _drop_page_cache(state_folder())
+        _drop_page_cache(self._arguments.bundle)
         start = time.monotonic()
         if case.kind == "cgroup":
             with memory_cgroup(case.limit) as group:
@@ -150,33 +225,36 @@ class Sweep:
         else:
             (code, metrics), kills = self._speak(case, out, None), 0
         wall = time.monotonic() - start
-        self.kills += kills
-        if code == 0 and out.exists() and _digest(out) == expected:
+        written = sorted(name for name in os.listdir(self._scratch) if "out.wav" in name)
+        if code == 0 and written == ["out.wav"] and _digest(out) == expected:
             outcome, good = "right audio", kills == 0
-        elif code in _REFUSALS and not out.exists():
+        elif code in _REFUSALS and not written:
             outcome, good = _REFUSALS[code], kills == 0
         else:
-            outcome, good = f"FAILED: exit {code}, {metrics.get('error', '')}", False
+            wrong = metrics.get("error") or "another sound"
+            outcome, good = f"FAILED: exit {code}, {wrong}, files {written}", False
         if kills:
             outcome += f", {kills} killed"
         peak = metrics.get("peak_rss_anon_bytes", 0) / _MIB
         name = f"{case.limit // _MIB} MiB" + ("" if case.kind == "cgroup" else f" {case.kind}")
         cells = (
-            name, case.text, _yes(case.reference), _yes(case.neighbour), _yes(case.prepared),
+            name, case.text, _yes(case.reference), _yes(case.neighbour), case.prepared,
             outcome, f"{peak:.0f}" if peak else "", f"{wall:.0f}",
         )  # fmt: skip
-        print(f"| {' | '.join(cells)} |", flush=True)
-        return good
+        print(" | ".join(cells), file=sys.stderr, flush=True)
+        self._done.note(repr(case), {"cells": cells, "good": good, "kills": kills})
 
     def _expected_audio(self, case: Case) -> str:
-        key = (case.text, case.reference)
-        if key not in self._expected:
+        expected = self._done.expected(case.text, case.reference)
+        if expected is None:
             out = self._scratch / "expected.wav"
-            code, metrics = self._speak(Case("none", 0, *key, neighbour=False), out, None)
+            plain = Case("none", 0, case.text, case.reference, neighbour=False)
+            code, metrics = self._speak(plain, out, None)
             if code:
                 raise SystemExit(f"the run without a limit failed: exit {code}, {metrics}")
-            self._expected[key] = _digest(out)
-        return self._expected[key]
+            expected = _digest(out)
+            self._done.note(f"{case.text} {case.reference}", expected)
+        return expected
 
     def _speak(
         self, case: Case, out: Path, group: MemoryCgroup | None
@@ -188,11 +266,14 @@ class Sweep:
         ]  # fmt: skip
         if case.reference:
             command += ["--reference", str(self._reference)]
-        if self._arguments.force_prepare:
+        if case.prepared == "no":
+            command += ["--no-prepare"]
+        elif self._arguments.force_prepare:
             command += ["--prepare"]
         environment = dict(os.environ)
-        if not case.prepared:
-            environment["BOARDVOICE_STATE"] = tempfile.mkdtemp(dir=self._scratch)
+        state = None
+        if case.prepared == "first load":
+            state = environment["BOARDVOICE_STATE"] = tempfile.mkdtemp(dir=self._scratch)
 
         def confine() -> None:
             if group is not None:
@@ -220,6 +301,8 @@ class Sweep:
             if neighbour is not None:
                 neighbour.kill()
                 neighbour.wait()
+            if state is not None:
+                shutil.rmtree(state)
         try:
             return done.returncode, json.loads(done.stdout)
         except json.JSONDecodeError:
@@ -228,7 +311,8 @@ class Sweep:
 
 def _drop_page_cache(folder: Path) -> None:
     """Forget the prepared files' pages: whoever reads them next is charged for them."""
-    for file in folder.rglob("*.weights"):
+    files = (file for file in folder.rglob("*") if file.suffix in (".weights", ".bin"))
+    for file in files:
         descriptor = os.open(file, os.O_RDONLY)
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         os.close(descriptor)
