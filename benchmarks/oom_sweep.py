@@ -95,6 +95,7 @@ def main() -> int:
     parser.add_argument("--bundle", type=Path, required=True)
     parser.add_argument("--limits", default=_LIMITS)
     parser.add_argument("--max-len", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=10, help="Euler steps of the flow")
     parser.add_argument("--timeout", type=float, default=300)
     parser.add_argument("--both", default="512M", help="up to here with and without a neighbour")
     parser.add_argument("--unprepared", default="1G,2G,3G,4G,6G", help="limits to try unprepared")
@@ -262,7 +263,8 @@ class Sweep:
         command = [
             sys.executable, "-m", "boardvoice", "say", _TEXTS[case.text],
             "--bundle", str(self._arguments.bundle), "-o", str(out), "--seed", "1", "--json",
-            "--max-len", str(self._arguments.max_len), "--no-retry-badcase", "--chunk-rows", "240",
+            "--max-len", str(self._arguments.max_len), "--steps", str(self._arguments.steps),
+            "--no-retry-badcase", "--chunk-rows", "240",
         ]  # fmt: skip
         if case.reference:
             command += ["--reference", str(self._reference)]

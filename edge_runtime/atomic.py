@@ -127,6 +127,17 @@ def remove_stale(path: Path) -> None:
             _remove(leftover)
 
 
+def remove_folder(path: Path) -> None:
+    """Remove a folder so that nobody finds half of it, even if this process is killed.
+
+    Raises:
+        OSError: It cannot be renamed.
+    """
+    with _beside(path, "part") as doomed:
+        os.rename(path, doomed)
+        _remove(doomed)
+
+
 def _remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)

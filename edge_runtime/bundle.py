@@ -172,6 +172,19 @@ class Bundle:
             for name, entry in self.manifest.files.items()
             if not (skip_graphs and name.endswith((".onnx", ".weights")))
         }
+        self._compare(files)
+
+    def verify_graph(self, name: str) -> None:
+        """Compare one graph file's SHA-256 and that of its weights with the manifest's.
+
+        Raises:
+            BundleError: One differs.
+        """
+        weights = f"{name.rpartition('/')[0]}/{graph_name(name)}.weights"
+        files = self.manifest.files
+        self._compare({file: files[file] for file in (name, weights) if file in files})
+
+    def _compare(self, files: Mapping[str, BundleFile]) -> None:
         largest_first = sorted(files, key=lambda name: -files[name].size)
         with ThreadPoolExecutor(max_workers=2) as pool:
             digests = pool.map(lambda name: sha256_of(self.folder / name), largest_first)

@@ -31,8 +31,8 @@ from edge_runtime.prepare.key import PreparationKey
 from edge_runtime.prepare.prepared_bundle import (
     OnPrepare,
     PreparedBundle,
-    find_prepared,
     make_prepared,
+    use_prepared,
 )
 from edge_runtime.resources import Resources
 from edge_runtime.runtime_choice import RuntimeChoice, profile_choice
@@ -132,7 +132,7 @@ def open_device(bundle_folder: str | Path, options: LoadOptions) -> tuple[Bundle
         )  # fmt: skip
     reason, fallback, prepared = _not_wanted(bundle, profile, options), False, None
     if not reason:
-        prepared = find_prepared(bundle, key, state_folder())
+        prepared = use_prepared(bundle, key, state_folder())
     make = not reason and prepared is None
     if options.verify or make:
         # What is mapped from prepared files was verified when they were made, whatever the
@@ -150,6 +150,7 @@ def open_device(bundle_folder: str | Path, options: LoadOptions) -> tuple[Bundle
     return bundle, Resources(
         backend, profile, guard, costs, reason, fallback,
         kv_fallback=kv_fallback, runtime=runtime,
+        prepared=prepared, plain=replace(backend, prepared=None),
     )  # fmt: skip
 
 
@@ -248,7 +249,8 @@ def _prepare(
         made = make_prepared(
             bundle, key, state_folder(), guard, threads=threads, progress=progress
         )
-        return made, ""
+        # Held from here on; and where somebody was quicker to remove it, it runs all the same.
+        return use_prepared(bundle, key, state_folder()) or made, ""
     except (PrepareError, MemoryBudgetError) as error:
         reason = f"{error.message} {error.remedy}".strip()
         _LOG.warning("The bundle runs without prepared weights: %s", reason)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from device_profiles.schema import Profile
 from edge_runtime.backends.protocol import Backend, Graph
 from edge_runtime.bundle import Bundle, graph_name
+from edge_runtime.errors import BackendError
 from edge_runtime.memory.guard import MemoryGuard
 from edge_runtime.memory.limits import ProcessMemory
-from edge_runtime.prepare.prepared_bundle import GraphCost, Workspace
+from edge_runtime.prepare.prepared_bundle import PreparedBundle
+from edge_runtime.prepare.prepared_info import GraphCost, Workspace
 from edge_runtime.runtime_choice import RuntimeChoice
 
+_LOG = logging.getLogger("boardvoice")
 _MIB = 1 << 20
 # Where nothing was measured: packed weights are copies of the file, and some scratch memory.
 _PACKED_FACTOR = {"f32": 1.05, "f16": 3.1, "int8": 1.05, "int4": 1.05}
@@ -35,6 +39,9 @@ class Resources:
         measured: Anonymous memory that loading each graph took, as it was just now.
         runtime: How graphs are run.
         estimates: Scratch memory by graph where nothing was measured; the family fills it in.
+        prepared: The prepared files that `backend` loads graphs from, or None.
+        plain: The same back end without them.
+        unfit: Why a prepared graph runs from the bundle itself after all, by graph.
     """
 
     backend: Backend
@@ -47,6 +54,9 @@ class Resources:
     measured: dict[str, int] = field(default_factory=dict)
     runtime: RuntimeChoice = field(default_factory=RuntimeChoice)
     estimates: dict[str, tuple[Workspace, ...]] = field(default_factory=dict)
+    prepared: PreparedBundle | None = None
+    plain: Backend | None = None
+    unfit: dict[str, str] = field(default_factory=dict)
 
     def load(self, bundle: Bundle, name: str) -> Graph:
         """Load a graph file of a bundle, after the guard has agreed.
@@ -55,19 +65,42 @@ class Resources:
             BackendError: The file cannot be loaded.
             MemoryBudgetError: There is no room for it.
         """
-        path = bundle.path(name)
+        graph = graph_name(name)
+        try:
+            return self._load(self.backend, bundle, name)
+        except BackendError as error:
+            if self.plain is None or graph not in self.costs or graph in self.unfit:
+                raise
+            self._give_up(graph, error)
+        # Prepared files were trusted in place of these.
+        bundle.verify_graph(name)
+        return self._load(self.plain, bundle, name)
+
+    def _load(self, backend: Backend, bundle: Bundle, name: str) -> Graph:
+        graph, path = graph_name(name), bundle.path(name)
         cost = self.cost(bundle, name)
-        mapped = weight_bytes(bundle, name) * (2 if graph_name(name) in self.costs else 1)
-        self.guard.reserve(cost.session_bytes, f"Loading {graph_name(name)}", mapped=mapped)
+        mapped = weight_bytes(bundle, name) * (2 if graph in self.costs else 1)
+        self.guard.reserve(cost.session_bytes, f"Loading {graph}", mapped=mapped)
         before = ProcessMemory.read().anonymous
-        graph = self.backend.load(path)
-        self.measured[graph_name(name)] = max(ProcessMemory.read().anonymous - before, 0)
-        return graph
+        loaded = backend.load(path)
+        self.measured[graph] = max(ProcessMemory.read().anonymous - before, 0)
+        return loaded
+
+    def _give_up(self, graph: str, error: BackendError) -> None:
+        """Run a graph from the bundle itself, and have all of them prepared again."""
+        again = self.prepared is not None and self.prepared.discard()
+        reason = f"The prepared {graph} cannot be loaded and runs unprepared: {error.message} " + (
+            "All are prepared again at the next load."
+            if again
+            else "Run 'boardvoice prepare --force' where the state folder can be written."
+        )
+        self.unfit[graph] = reason
+        _LOG.warning(reason)
 
     def cost(self, bundle: Bundle, name: str) -> GraphCost:
         """What a graph file takes: measured if the bundle is prepared, estimated if not."""
         measured = self.costs.get(graph_name(name))
-        if measured is not None:
+        if measured is not None and graph_name(name) not in self.unfit:
             return measured
         factor = _PACKED_FACTOR.get(bundle.manifest.weights, max(_PACKED_FACTOR.values()))
         packed = weight_bytes(bundle, name) * factor

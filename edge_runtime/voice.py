@@ -351,6 +351,7 @@ class Voice:
                     metrics.cpu_s = time.process_time() - cpu
                     memory.take()
                     metrics.peak_rss_anon_bytes = memory.peak
+                    metrics.warnings += self.resources.unfit.values()
                     if slowdown := self.resources.guard.slowdown():
                         metrics.warnings.append(slowdown)
         finally:

@@ -5,23 +5,26 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from edge_runtime.atomic import atomic_folder, remove_stale
+from edge_runtime.atomic import atomic_file, atomic_folder, remove_stale
 from edge_runtime.bundle import Bundle, sha256_of
 from edge_runtime.errors import PrepareError
 from edge_runtime.memory.guard import MemoryGuard
+from edge_runtime.prepare.folder_use import FolderUse
 from edge_runtime.prepare.key import PreparationKey
+from edge_runtime.prepare.prepared_info import INFO, GraphCost, PreparedFile, PreparedInfo
+from edge_runtime.prepare.pruning import is_bundle, prune_for_room, prune_old
 
-INFO = "prepared.json"
 FOLDER = "prepared"
 _MIB = 1 << 20
 # A session holds every weight twice for a moment at most: packed, and the piece being packed.
@@ -41,74 +44,6 @@ sys.exit(main())
 OnPrepare = Callable[[str, int, int], None]
 
 
-class PreparedFile(BaseModel):
-    """One prepared file. Size and time are checked at every load, the hash by ``--check``."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    size: int
-    mtime_ns: int
-    sha256: str
-
-
-class Workspace(BaseModel):
-    """Scratch memory of runs up to one size.
-
-    Attributes:
-        size: Rows or patches of a run.
-        bytes: What it takes.
-        cached: Rows in the KV cache with which that was measured.
-        per_cached: Bytes for each further one.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    size: int
-    bytes: int
-    cached: int = 0
-    per_cached: float = 0.0
-
-    def with_cached(self, cached: int) -> int:
-        """What it takes with so many rows in the cache."""
-        # ONNX Runtime's arena doubles.
-        further = max((1 << max(cached - 1, 0).bit_length()) - self.cached, 0)
-        return self.bytes + int(further * self.per_cached)
-
-
-class GraphCost(BaseModel):
-    """Anonymous memory of one graph, measured on this device when it was prepared.
-
-    Attributes:
-        session_bytes: What loading it takes.
-        workspaces: What running it takes on top, by size of the run; smallest first.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    session_bytes: int
-    workspaces: tuple[Workspace, ...] = Field(min_length=1)
-
-    def workspace_bytes(self, size: int, cached: int = 0) -> int:
-        """What a run takes: that of the next size that was measured, or of the largest.
-
-        Args:
-            size: Rows or patches of the run.
-            cached: Rows in the KV cache after it.
-        """
-        fitting = (entry for entry in self.workspaces if entry.size >= size)
-        return next(fitting, self.workspaces[-1]).with_cached(cached)
-
-    @property
-    def least_bytes(self) -> int:
-        """What the smallest run takes."""
-        return self.workspaces[0].bytes
-
-    @property
-    def most_bytes(self) -> int:
-        """What the largest run takes."""
-        return self.workspaces[-1].bytes
-
-
 class GraphReport(BaseModel):
     """One line that the worker writes."""
 
@@ -118,20 +53,6 @@ class GraphReport(BaseModel):
     cost: GraphCost
 
 
-class PreparedInfo(BaseModel):
-    """`prepared.json`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    bundle: str
-    cpu: str
-    runtime: str
-    kv_dtype: str
-    layout: int
-    files: dict[str, PreparedFile]
-    costs: dict[str, GraphCost]
-
-
 @dataclass(frozen=True)
 class PreparedBundle:
     """Prepared files that fit this device.
@@ -139,10 +60,12 @@ class PreparedBundle:
     Attributes:
         folder: Where they lie.
         info: What is known of them.
+        use: Keeps others from removing them, for as long as it exists.
     """
 
     folder: Path
     info: PreparedInfo
+    use: FolderUse | None = None
 
     def damaged(self) -> list[str]:
         """Files whose SHA-256 is not what it was when they were made."""
@@ -151,6 +74,29 @@ class PreparedBundle:
             for name, entry in self.info.files.items()
             if sha256_of(self.folder / name) != entry.sha256
         ]
+
+    def discard(self) -> bool:
+        """Have them made again at the next load; returns whether that could be noted."""
+        try:
+            (self.folder / INFO).unlink(missing_ok=True)
+        except OSError:
+            return False
+        return True
+
+
+def use_prepared(bundle: Bundle, key: PreparationKey, state: Path) -> PreparedBundle | None:
+    """Like `find_prepared`, but to run them: held, and marked as used now."""
+    folder = state / FOLDER / key.folder_name
+    for _ in range(3):
+        use = FolderUse.shared(folder)
+        found = find_prepared(bundle, key, state)
+        if found is None:
+            return None
+        # Made again in between: then it is another folder that is held.
+        if use is None or use.is_of(folder):
+            _mark_used(found, bundle)
+            return replace(found, use=use)
+    return found
 
 
 def find_prepared(bundle: Bundle, key: PreparationKey, state: Path) -> PreparedBundle | None:
@@ -209,7 +155,9 @@ def make_prepared(
             needed = max(weights.values(), default=0) + _PACKING_BYTES
             guard.reserve(needed, "Preparing the bundle")
             _drop_leftovers(parent, key)
-            _check_disk(parent, int(sum(weights.values()) * _DISK_FACTOR))
+            room = int(sum(weights.values()) * _DISK_FACTOR)
+            prune_for_room(parent, key, lambda: _is_room(parent, room))
+            _check_disk(parent, room)
             with atomic_folder(target, replace=True) as part:
                 costs = _run_worker(bundle, key, graphs, part, threads, progress)
                 info = PreparedInfo(
@@ -218,11 +166,12 @@ def make_prepared(
                     runtime=key.runtime,
                     kv_dtype=key.kv_dtype,
                     layout=key.layout,
+                    source=_place(bundle),
                     files={file.name: _describe(file) for file in sorted(part.iterdir())},
                     costs=costs,
                 )
                 (part / INFO).write_text(info.model_dump_json(indent=2) + "\n", encoding="utf-8")
-            _drop_outdated(parent, key)
+            prune_old(parent, key)
     except OSError as error:
         raise PrepareError(
             f"The bundle cannot be prepared in {parent}: {error.strerror or error}.",
@@ -304,9 +253,29 @@ def _describe(file: Path) -> PreparedFile:
     return PreparedFile(size=found.st_size, mtime_ns=found.st_mtime_ns, sha256=sha256_of(file))
 
 
+def _mark_used(prepared: PreparedBundle, bundle: Bundle) -> None:
+    """Note when they were used; and where the bundle is now, unless it is still where it was."""
+    file, info = prepared.folder / INFO, prepared.info
+    # The folder may be shared and not ours to write.
+    with contextlib.suppress(OSError):
+        os.utime(file)
+        if info.source != _place(bundle) and not is_bundle(Path(info.source), info.bundle):
+            moved = info.model_copy(update={"source": _place(bundle)})
+            with atomic_file(file) as stream:
+                stream.write(moved.model_dump_json(indent=2).encode() + b"\n")
+
+
+def _place(bundle: Bundle) -> str:
+    return os.path.realpath(bundle.folder)
+
+
+def _is_room(folder: Path, needed: int) -> bool:
+    return shutil.disk_usage(folder).free >= needed + 64 * _MIB
+
+
 def _check_disk(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
-    if free < needed + 64 * _MIB:
+    if not _is_room(folder, needed):
         raise PrepareError(
             f"Preparing the bundle needs {needed // _MIB + 1} MiB in {folder}, "
             f"{free // _MIB} MiB are free.",
@@ -318,10 +287,3 @@ def _drop_leftovers(parent: Path, key: PreparationKey) -> None:
     """Remove what killed preparations of this bundle left, whatever they were for."""
     for leftover in parent.glob(f".{key.bundle_prefix}-*"):
         remove_stale(parent / leftover.name[1:].partition(".")[0])
-
-
-def _drop_outdated(parent: Path, key: PreparationKey) -> None:
-    """Remove what was prepared from this bundle for another CPU or runtime version."""
-    for folder in parent.glob(f"{key.bundle_prefix}-*"):
-        if folder.name != key.folder_name:
-            shutil.rmtree(folder, ignore_errors=True)

@@ -22,7 +22,7 @@ from edge_runtime.kv_cache import KVCache, KVPool, KVShape
 from edge_runtime.memory import malloc
 from edge_runtime.memory.guard import LadderStep
 from edge_runtime.noise import Noise
-from edge_runtime.prepare.prepared_bundle import GraphCost
+from edge_runtime.prepare.prepared_info import GraphCost
 from edge_runtime.resources import Resources
 from edge_runtime.speech import SpeechMetrics, SpeechOptions, StopReason
 from edge_runtime.voxcpm2.decode import PatchDecoder, PatchLimit, ReasonedPatch, ReasonedPatches

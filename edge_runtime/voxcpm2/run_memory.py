@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from edge_runtime.kv_cache import KVType
 from edge_runtime.memory.guard import MemoryGuard
-from edge_runtime.prepare.prepared_bundle import GraphCost, Workspace
+from edge_runtime.prepare.prepared_info import GraphCost, Workspace
 from edge_runtime.voxcpm2.largest_inputs import AUDIO_SIZES, LM_ROWS, PREFIX_SIZES
 from edge_runtime.voxcpm2.lm import PREFILL_ROWS
 from edge_runtime.voxcpm2.prompt import ENCODE_PATCHES

@@ -17,7 +17,7 @@ from edge_runtime.errors import MemoryBudgetError
 from edge_runtime.kv_cache import KVCache, KVShape
 from edge_runtime.memory.guard import MARGIN_BYTES, MemoryGuard
 from edge_runtime.memory.limits import MemorySettings
-from edge_runtime.prepare.prepared_bundle import GraphCost, Workspace
+from edge_runtime.prepare.prepared_info import GraphCost, Workspace
 from edge_runtime.voice import Voice
 from edge_runtime.voxcpm2.lm import LanguageModel
 from edge_runtime.voxcpm2.model import read_spec
@@ -178,5 +178,5 @@ def test_estimates_cover_what_is_measured(
             for cached in (1, 256, 512):
                 planned = plain._cost(name).workspace_bytes(entry.size, cached)
                 assert planned >= entry.with_cached(cached), (name, entry)
-    slopes = {entry.per_cached > 500 for entry in measured._cost("lm").workspaces[2:]}
-    assert slopes == {dtype == "f16"}
+    # 256 rows hold their scores with every cached one, in 4 heads, or not.
+    assert (measured._cost("lm").workspaces[-1].per_cached > 3000) == (dtype == "f16")

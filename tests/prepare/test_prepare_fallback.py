@@ -8,15 +8,18 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 from preparing import Mount, make
 
 from device_profiles.catalog import load_profile
 from device_profiles.schema import MemorySection, Profile
-from edge_runtime.errors import PrepareError, UsageError
+from edge_runtime.bundle import Bundle
+from edge_runtime.errors import BundleError, PrepareError, UsageError
 from edge_runtime.prepare import prepared_bundle
 from edge_runtime.prepare.prepared_bundle import PreparedBundle
+from edge_runtime.speech import Speech
 from edge_runtime.voice import Voice
 
 START = prepared_bundle._START
@@ -215,3 +218,65 @@ def test_preparing_itself_raises_what_loading_forgives(
     with pytest.raises(PrepareError, match="broken") as caught:
         make(f32_bundle, state)
     assert caught.value.exit_code == 13
+
+
+def spoil(prepared: PreparedBundle, graph: str) -> None:
+    """Make a graph unreadable without its size or time showing it."""
+    file = prepared.folder / f"{graph}.onnx"
+    times = file.stat()
+    file.write_bytes(b"\xff" * times.st_size)
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+@pytest.mark.parametrize("graph", ["lm", "vae_encoder"])
+def test_a_prepared_graph_that_cannot_be_loaded_runs_unprepared_and_is_made_again(
+    f32_bundle: Path, state: Path, prepared: PreparedBundle, caplog: pytest.LogCaptureFixture,
+    graph: str,
+) -> None:  # fmt: skip
+    clip = np.full(16_000, 0.1, np.float32), 16_000
+
+    def say(voice: Voice) -> Speech:
+        return voice.say("hello", reference=clip, seed=1, max_len=2)
+
+    expected = say(Voice.load(f32_bundle, threads=1, prepare="auto")).audio
+    spoil(prepared, graph)
+    with caplog.at_level(logging.WARNING, "boardvoice"):
+        voice = Voice.load(f32_bundle, threads=1, prepare="auto")
+        said = say(voice), say(voice)
+    assert len(caplog.records) == 1
+    reason = caplog.records[0].getMessage()
+    assert reason.startswith(f"The prepared {graph} cannot be loaded and runs unprepared: ONNX")
+    assert reason.endswith("All are prepared again at the next load.")
+    for speech in said:
+        assert speech.metrics.warnings.count(reason) == 1
+        assert np.array_equal(speech.audio, expected)
+    # What it takes is no longer what was measured.
+    cost = voice.resources.cost(Bundle.open(f32_bundle), f"graphs/{graph}.onnx")
+    assert cost != prepared.info.costs[graph]
+    again = Voice.load(f32_bundle, threads=1, prepare="auto")
+    assert not again.resources.unfit
+    speech = say(again)
+    assert np.array_equal(speech.audio, expected)
+    assert not any("prepared" in warning for warning in speech.metrics.warnings)
+
+
+def test_a_graph_that_runs_unprepared_after_all_is_verified_first(
+    f32_bundle: Path, state: Path, prepared: PreparedBundle, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(f32_bundle, tmp_path / "copy")
+    weights = bytearray((copy / "graphs/lm.weights").read_bytes())
+    weights[100] ^= 1
+    (copy / "graphs/lm.weights").write_bytes(weights)
+    assert Voice.load(copy, threads=1, prepare="auto").resources.costs
+    spoil(prepared, "lm")
+    with pytest.raises(BundleError, match=r"lm\.weights does not match"):
+        Voice.load(copy, threads=1, prepare="auto")
+
+
+def test_where_nothing_can_be_noted_it_says_what_to_do(
+    f32_bundle: Path, state: Path, prepared: PreparedBundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoil(prepared, "flow")
+    monkeypatch.setattr(PreparedBundle, "discard", lambda self: False)
+    voice = Voice.load(f32_bundle, threads=1, prepare="auto")
+    assert "boardvoice prepare --force" in voice.resources.unfit["flow"]
