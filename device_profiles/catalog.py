@@ -1,100 +1,134 @@
-"""Finds profiles: those that ship with the package, and files a user names."""
+"""Finds profiles: those that ship with the package, the user's, and the one that fits here."""
 
 from __future__ import annotations
 
 import os
-import platform
-from collections.abc import Mapping
-from importlib.resources import files
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import yaml
-from pydantic import ValidationError
-
+from device_profiles.choose import Candidate, Choice, choose
+from device_profiles.detect import BoardFacts, detect
+from device_profiles.layers import ProfileFile, ProfileLoadError, ProfileStore, read_file
+from device_profiles.probes.cpu import usable_cpus
 from device_profiles.schema import Profile
+from device_profiles.validation import match_of, validated
+
+__all__ = [
+    "PROFILE_VARIABLE",
+    "FoundProfile",
+    "ProfileLoadError",
+    "choose_here",
+    "find_profile",
+    "load_profile",
+    "profile_names",
+    "usable_cpus",
+]
+
+# Names the profile where nothing else does; for containers that do not see their board.
+PROFILE_VARIABLE = "BOARDVOICE_PROFILE"
 
 
-class ProfileLoadError(ValueError):
-    """A profile that cannot be found or is wrong; the text names file, key and what is allowed."""
+@dataclass(frozen=True)
+class FoundProfile:
+    """A profile with where it comes from.
+
+    Attributes:
+        profile: The profile.
+        sources: Its file and those it inherits from, nearest first.
+        reasons: Why it was chosen.
+    """
+
+    profile: Profile
+    sources: tuple[str, ...]
+    reasons: tuple[str, ...]
 
 
-def profile_names() -> list[str]:
-    """Names of the profiles that ship with the package."""
-    boards = files("device_profiles") / "boards"
-    return sorted(
-        entry.name.removesuffix(".yaml")
-        for entry in boards.iterdir()
-        if entry.name.endswith(".yaml")
-    )
+def profile_names(root: Path = Path("/")) -> list[str]:
+    """Names of the profiles there are: the package's, the system's and the user's."""
+    return ProfileStore.of(root).names()
 
 
-def load_profile(name: str | None = None, *, machine: str | None = None) -> Profile:
-    """Load a profile by name or path.
+def load_profile(
+    name: str | None = None, *, machine: str | None = None, root: Path = Path("/")
+) -> Profile:
+    """Load a profile by name or path, or the one that fits this board.
 
     Args:
-        name: A name of `profile_names`, a path to a YAML file, or None to choose by machine.
-        machine: `uname -m` to choose by; the running machine's by default.
+        name: A name of `profile_names`, a path to a YAML file, or None: then
+            ``BOARDVOICE_PROFILE`` names it, else the board is recognized.
+        machine: `uname -m`; the running machine's by default.
+        root: Where ``/proc``, ``/sys`` and ``/etc`` are read.
 
     Raises:
-        ProfileLoadError: Not found, not YAML, unknown key or wrong value.
+        ProfileLoadError: Not found, not YAML, unknown key, wrong value or nothing fits.
     """
+    return find_profile(name, machine=machine, root=root).profile
+
+
+def find_profile(
+    name: str | None = None, *, machine: str | None = None, root: Path = Path("/")
+) -> FoundProfile:
+    """As `load_profile`, with files and reasons."""
+    store = ProfileStore.of(root)
+    reasons: tuple[str, ...] = (f"{name} was asked for",)
     if name is None:
-        return _by_machine(machine or platform.machine())
-    if name in profile_names():
-        resource = files("device_profiles") / "boards" / f"{name}.yaml"
-        return _parse(resource.read_text(encoding="utf-8"), str(resource))
-    path = Path(name)
-    if path.suffix in (".yaml", ".yml") or os.sep in name:
-        try:
-            return _parse(path.read_text(encoding="utf-8"), name)
-        except (OSError, ValueError) as error:
-            raise ProfileLoadError(f"profile file {name} cannot be read: {error}") from error
+        name, reasons = _unasked(store, detect(root, machine=machine))
+    layers = store.layers(_file(store, name))
+    return FoundProfile(validated(layers), tuple(f.source for f in layers.files), reasons)
+
+
+def choose_here(facts: BoardFacts, root: Path = Path("/")) -> Choice:
+    """The profile that fits facts, by recognition alone.
+
+    Raises:
+        ProfileLoadError: None fits, or one of the user's files is wrong.
+    """
+    return _choose(ProfileStore.of(root), facts)
+
+
+def _unasked(store: ProfileStore, facts: BoardFacts) -> tuple[str, tuple[str, ...]]:
+    named = os.environ.get(PROFILE_VARIABLE)
+    if named:
+        return named, (f"{PROFILE_VARIABLE} names it",)
+    choice = _choose(store, facts)
+    return choice.name, choice.reasons
+
+
+def _choose(store: ProfileStore, facts: BoardFacts) -> Choice:
+    files = list(store.candidates())
+    groups = [
+        [_candidate(file) for file in files if (file.origin == "shipped") is shipped]
+        for shipped in (False, True)
+    ]
+    choice = choose(facts, groups)
+    if choice is None:
+        known = sorted({machine for file in files for machine in _candidate(file).machines})
+        raise ProfileLoadError(
+            f"no profile fits machine {facts.machine!r} (known: {', '.join(known)}); "
+            "name one with --profile"
+        )
+    return choice
+
+
+def _candidate(file: ProfileFile) -> Candidate:
+    machines = file.data.get("machines", ())
+    if not isinstance(machines, list | tuple) or not all(isinstance(m, str) for m in machines):
+        raise ProfileLoadError(f"{file.source}: machines: must be a list of names")
+    return Candidate(file.name, match_of(file), tuple(machines))
+
+
+def _file(store: ProfileStore, name: str) -> ProfileFile:
+    found = store.find(name)
+    if found is not None:
+        return found
+    if Path(name).suffix in (".yaml", ".yml") or os.sep in name:
+        return read_file(name)
+    if name in store.bases():
+        raise ProfileLoadError(
+            f"profile {name!r} is a base: extend it in a file of your own, or take one of "
+            f"{', '.join(store.names())}"
+        )
     raise ProfileLoadError(
-        f"no profile is called {name!r}; there are {', '.join(profile_names())}, "
+        f"no profile is called {name!r}; there are {', '.join(store.names())}, "
         "or give the path of a .yaml file"
     )
-
-
-def usable_cpus() -> int:
-    """CPUs that this process may run on (affinity and cpusets count, unlike ``os.cpu_count``)."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def _by_machine(machine: str) -> Profile:
-    profiles = [load_profile(name) for name in profile_names()]
-    for profile in profiles:
-        if machine in profile.machines:
-            return profile
-    known = sorted(name for profile in profiles for name in profile.machines)
-    raise ProfileLoadError(
-        f"no profile fits machine {machine!r} (known: {', '.join(known)}); name one with --profile"
-    )
-
-
-def _parse(text: str, source: str) -> Profile:
-    try:
-        data = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError) as error:
-        raise ProfileLoadError(f"{source} is not YAML: {error}") from error
-    if not isinstance(data, Mapping):
-        raise ProfileLoadError(f"{source} holds no mapping of keys")
-    try:
-        return Profile.model_validate(dict(data))
-    except ValidationError as error:
-        details = "; ".join(
-            _describe(item["loc"], item["type"], item["msg"]) for item in error.errors()
-        )
-        raise ProfileLoadError(f"{source}: {details}") from error
-
-
-def _describe(place: tuple[int | str, ...], kind: str, message: str) -> str:
-    key = ".".join(map(str, place))
-    if kind != "extra_forbidden":
-        return f"{key}: {message}"
-    section: Any = Profile
-    for part in place[:-1]:
-        section = section.model_fields[part].annotation
-    return f"{key}: no such key; there are {', '.join(section.model_fields)}"

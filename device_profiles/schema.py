@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, Strict, field_validator, model_validator
+from pydantic import Field, Strict, field_validator, model_validator
 
+from device_profiles.combinations import impossible
+from device_profiles.figures import FiguresSection
+from device_profiles.flow_placement import FlowSection
+from device_profiles.hardware import MatchSection, RequiresSection, Soc
+from device_profiles.providers import CpuProvider, Provider
+from device_profiles.section import Section as _Section
 from device_profiles.weight_formats import PlanName, chosen_formats
 
 PROFILE_NAME = r"^[a-z0-9][a-z0-9-]*$"
@@ -15,11 +21,6 @@ PROFILE_NAME = r"^[a-z0-9][a-z0-9-]*$"
 CpuNumbers = Annotated[
     tuple[Annotated[int, Strict(), Field(ge=0, le=4095)], ...], Strict(False)
 ]
-
-
-class _Section(BaseModel):
-    # Strict: YAML reads "on" as true, which would pass for one thread.
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class RuntimeSection(_Section):
@@ -32,12 +33,16 @@ class RuntimeSection(_Section):
             does so where that measured faster (see docs/decisions.md).
         cores: CPUs that threads run on: ``all`` that this process may use, ``big`` ones by the
             kernel's capacity per CPU, or their numbers.
+        arena: Whether ONNX Runtime keeps freed scratch memory for the next run.
+        kleidiai: Whether Arm's KleidiAI kernels are used; they keep packed copies by shape.
     """
 
     threads: int | Literal["auto"] = Field("auto")
     spinning: bool = False
     overlap_vae: bool | Literal["auto"] = Field("auto")
     cores: Literal["all", "big"] | CpuNumbers = "all"
+    arena: bool = True
+    kleidiai: bool = True
 
     @model_validator(mode="after")
     def _positive(self) -> RuntimeSection:
@@ -125,6 +130,14 @@ class Profile(_Section):
         title: For people.
         machines: Values of `uname -m` that select it by default.
         weights: Weight formats that `export --profile` takes unless told otherwise.
+        soc: Chip; decides what can be asked of the board.
+        providers: Execution providers in the order they are tried; the CPU is the last.
+        flow: Where the flow estimator runs.
+        requires: Oldest versions that work.
+        match: How the board is recognized.
+        notes: Power, heat and other things to know.
+        verified: On what hardware, and with what, this profile was run; empty for never.
+        figures: What the board can do, with sources.
     """
 
     name: str = Field(pattern=PROFILE_NAME)
@@ -135,3 +148,18 @@ class Profile(_Section):
     kv: KvSection = KvSection()
     text: TextSection = TextSection()
     memory: MemorySection = MemorySection()
+    soc: Soc = "any"
+    providers: tuple[Provider, ...] = Field((CpuProvider(name="cpu"),), strict=False)
+    flow: FlowSection = FlowSection()
+    requires: RequiresSection = RequiresSection()
+    match: MatchSection = MatchSection()
+    notes: tuple[str, ...] = Field((), strict=False)
+    verified: str = ""
+    figures: FiguresSection = FiguresSection()
+
+    @model_validator(mode="after")
+    def _possible(self) -> Profile:
+        problem = impossible(self)
+        if problem:
+            raise ValueError(problem)
+        return self

@@ -16,6 +16,7 @@ from device_profiles.schema import Profile
 from edge_runtime.backends.int8_cache import supported_kv
 from edge_runtime.backends.ort import OrtBackend
 from edge_runtime.backends.protocol import Backend
+from edge_runtime.backends.session_settings import SessionSettings
 from edge_runtime.bundle import MANIFEST, Bundle
 from edge_runtime.errors import (
     BundleError,
@@ -27,6 +28,7 @@ from edge_runtime.errors import (
 from edge_runtime.memory import malloc
 from edge_runtime.memory.guard import MemoryGuard
 from edge_runtime.memory.limits import MemorySettings
+from edge_runtime.placement import unfulfilled
 from edge_runtime.prepare.key import PreparationKey
 from edge_runtime.prepare.prepared_bundle import (
     OnPrepare,
@@ -53,7 +55,7 @@ class LoadOptions:
     """How to load a bundle.
 
     Attributes:
-        profile: Device profile, its name or a file; None chooses by machine.
+        profile: Device profile, its name or a file; None takes the one that fits this board.
         threads: Overrides the profile's thread count.
         verify: Check the SHA-256 of every file that is loaded from the bundle itself. Prepared
             files were made from verified ones and are checked by size and time.
@@ -121,7 +123,8 @@ def open_device(bundle_folder: str | Path, options: LoadOptions) -> tuple[Bundle
     )
     guard = MemoryGuard(memory_settings(profile, options))
     bundle = Bundle.open(bundle_folder, verify=False)
-    key = PreparationKey.of(bundle, kv_dtype=profile.kv.dtype)
+    settings = SessionSettings.of(profile)
+    key = PreparationKey.of(bundle, kv_dtype=profile.kv.dtype, settings=settings)
     runtime = _runtime(profile, options, key)
     if options.backend is not None:
         if options.verify:
@@ -130,6 +133,9 @@ def open_device(bundle_folder: str | Path, options: LoadOptions) -> tuple[Bundle
             options.backend, profile, guard, not_prepared="another back end is used",
             kv_fallback=kv_fallback, runtime=runtime,
         )  # fmt: skip
+    notes = unfulfilled(profile)
+    for note in notes:
+        _LOG.warning("%s", note)
     reason, fallback, prepared = _not_wanted(bundle, profile, options), False, None
     if not reason:
         prepared = use_prepared(bundle, key, state_folder())
@@ -145,11 +151,12 @@ def open_device(bundle_folder: str | Path, options: LoadOptions) -> tuple[Bundle
         runtime.threads,
         spinning=runtime.spinning,
         prepared=prepared.folder if prepared is not None else None,
+        settings=settings,
     )
     costs = prepared.info.costs if prepared is not None else {}
     return bundle, Resources(
         backend, profile, guard, costs, reason, fallback,
-        kv_fallback=kv_fallback, runtime=runtime,
+        kv_fallback=kv_fallback, runtime=runtime, notes=notes,
         prepared=prepared, plain=replace(backend, prepared=None),
     )  # fmt: skip
 
@@ -173,7 +180,7 @@ def family_module(bundle: Bundle) -> ModuleType:
 
 
 def choose_profile(profile: str | Profile | None) -> Profile:
-    """A profile by name, by file or by machine.
+    """A profile by name or by file, or the one that fits this board.
 
     Raises:
         ProfileError: Unknown or wrong.

@@ -38,6 +38,7 @@ class Resources:
         kv_fallback: Why the KV cache is not in the type that the profile asked for; empty if it is.
         measured: Anonymous memory that loading each graph took, as it was just now.
         runtime: How graphs are run.
+        notes: What the profile asked for and did not get, with the reason.
         estimates: Scratch memory by graph where nothing was measured; the family fills it in.
         prepared: The prepared files that `backend` loads graphs from, or None.
         plain: The same back end without them.
@@ -53,6 +54,7 @@ class Resources:
     kv_fallback: str = ""
     measured: dict[str, int] = field(default_factory=dict)
     runtime: RuntimeChoice = field(default_factory=RuntimeChoice)
+    notes: tuple[str, ...] = ()
     estimates: dict[str, tuple[Workspace, ...]] = field(default_factory=dict)
     prepared: PreparedBundle | None = None
     plain: Backend | None = None

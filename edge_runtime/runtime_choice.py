@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from device_profiles.cores import big_cores, usable_cores
+from device_profiles.probes.cpu import usable_cpus
 from device_profiles.schema import Profile
 from edge_runtime.affinity import why_not
 
@@ -44,9 +45,13 @@ class RuntimeChoice:
         reason = why_not(self.cores)
         if not reason:
             return self
-        note = f"Runs on any core instead of {', '.join(map(str, self.cores))}: {reason}."
+        cores = ", ".join(map(str, self.cores))
+        return replace(self, cores=()).with_note(f"Runs on any core instead of {cores}: {reason}.")
+
+    def with_note(self, note: str) -> RuntimeChoice:
+        """This choice with another note, which is logged."""
         _LOG.warning("%s", note)
-        return replace(self, cores=(), note=note)
+        return replace(self, note=f"{self.note} {note}".strip())
 
 
 def profile_choice(
@@ -57,7 +62,7 @@ def profile_choice(
     Args:
         profile: The profile.
         threads: Takes the place of the profile's thread count.
-        root: Where ``sys`` is.
+        root: Where ``proc`` and ``sys`` are.
     """
     section, usable = profile.runtime, usable_cores()
     cores: tuple[int, ...] = ()
@@ -70,7 +75,14 @@ def profile_choice(
     choice = RuntimeChoice(spinning=section.spinning, cores=cores, source=source).usable()
     every = len(choice.cores or usable)
     if threads is None:
-        threads = every if section.threads == "auto" else section.threads
+        # A cgroup's quota gives less time than there are CPUs.
+        most = usable_cpus(root)
+        threads = min(every, most) if section.threads == "auto" else section.threads
+        if threads > most:
+            choice = choice.with_note(
+                f"Runs on {most} threads instead of {threads}: this process may use {most} CPUs."
+            )
+            threads = most
     overlap = section.overlap_vae
     if overlap == "auto":
         overlap = overlaps(every, threads, section.spinning)

@@ -143,7 +143,7 @@ class Voice:
 
         Args:
             bundle: Folder that ``boardvoice export`` wrote.
-            profile: Device profile, its name or a file; by default chosen by machine.
+            profile: Device profile, its name or a file; by default the one that fits this board.
             threads: Overrides the profile's thread count.
             verify: Check the SHA-256 of every file that is read from the bundle.
             prepare: ``auto`` or ``never``; by default the profile's word. A bundle is prepared
@@ -306,6 +306,7 @@ class Voice:
             metrics.warnings.append(
                 "This bundle holds seeded noise for weights: it makes sound, not speech."
             )
+        metrics.warnings.extend(self.resources.notes)
         if self.resources.fallback:
             metrics.warnings.append(f"Not prepared for this device: {self.resources.not_prepared}")
         if self.resources.runtime.note:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any, NoReturn
 
-from boardvoice.cli import bench, evaluate, export, memory, prepare, say, tune
+from boardvoice.cli import bench, evaluate, export, memory, prepare, profiles, say, tune
 from boardvoice.cli.console import complain, print_json
 from edge_runtime.errors import BoardvoiceError, MemoryBudgetError, OutputError, UsageError
 from edge_runtime.memory import malloc
@@ -86,6 +86,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=version("boardvoice"))
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (say, export, prepare, memory, bench, tune, evaluate):
+    for module in (say, export, prepare, memory, bench, tune, evaluate, profiles):
         module.add_parser(commands)
     return parser

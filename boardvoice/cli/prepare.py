@@ -9,6 +9,7 @@ from typing import Any
 from boardvoice.cli.console import complain, print_json
 from boardvoice.cli.progress import prepare_bar
 from device_profiles.catalog import usable_cpus
+from edge_runtime.backends.session_settings import SessionSettings
 from edge_runtime.bundle import Bundle
 from edge_runtime.errors import PrepareError
 from edge_runtime.loader import LoadOptions, family_module, memory_settings, usable_profile
@@ -42,7 +43,8 @@ def _run(arguments: argparse.Namespace) -> int:
     profile = usable_profile(arguments.profile)
     bundle = Bundle.open(arguments.bundle)
     family_module(bundle)
-    key, state = PreparationKey.of(bundle, kv_dtype=profile.kv.dtype), state_folder()
+    settings, state = SessionSettings.of(profile), state_folder()
+    key = PreparationKey.of(bundle, kv_dtype=profile.kv.dtype, settings=settings)
     found = None if arguments.force else find_prepared(bundle, key, state)
     if found is not None and arguments.check and (damaged := found.damaged()):
         shutil.rmtree(found.folder, ignore_errors=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy.typing as npt
 import onnxruntime as ort
 
 from edge_runtime.backends.protocol import Array
+from edge_runtime.backends.session_settings import SessionSettings
 from edge_runtime.bundle import graph_name
 from edge_runtime.errors import BackendError, BoardvoiceError, MemoryBudgetError
 from edge_runtime.prepare.probe import GraphProbe
@@ -36,15 +37,17 @@ class OrtBackend:
         spinning: Whether idle pool threads spin between the nodes of a run; costs power.
         prepared: Folder with graphs prepared for this device, or None. A graph found there is
             loaded from there, its packed weights mapped instead of copied.
+        settings: What the profile sets for every session.
     """
 
     threads: int
     spinning: bool
     prepared: Path | None = None
+    settings: SessionSettings = field(default_factory=SessionSettings)
 
     def load(self, path: Path) -> OrtGraph:
         """Load a graph file. See `Backend.load`."""
-        options = session_options(self.threads, spinning=self.spinning)
+        options = session_options(self.threads, spinning=self.spinning, settings=self.settings)
         if self.prepared is not None:
             path = self.prepared / f"{graph_name(path.name)}.onnx"
             # Already optimized; doing it again would only cost time and memory.
@@ -58,17 +61,21 @@ class OrtBackend:
                 f"ONNX Runtime {ort.__version__} cannot load {path}: {_first_line(error)}.",
                 remedy="Copy or export the bundle again; if it persists, update onnxruntime.",
             ) from error
-        return OrtGraph(path.stem, session)
+        return OrtGraph(path.stem, session, self.settings.arena)
 
 
-def session_options(threads: int, *, spinning: bool) -> ort.SessionOptions:
+def session_options(
+    threads: int, *, spinning: bool, settings: SessionSettings | None = None
+) -> ort.SessionOptions:
     """The options that every session of this package has."""
+    settings = settings or SessionSettings()
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     # A pattern is one block per set of shapes, kept for as long as the session lives; most of our
     # shapes come once. See docs/decisions.md.
     options.enable_mem_pattern = False
+    options.enable_cpu_mem_arena = settings.arena
     options.log_severity_level = _ERRORS_ONLY
     options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
     # Each session has a pool of its own: threads that spin on after a run take the cores from the
@@ -77,6 +84,8 @@ def session_options(threads: int, *, spinning: bool) -> ort.SessionOptions:
     # As fast as the longer default, and cheaper where others want the core. Older versions do not
     # know it and spin longer.
     options.add_session_config_entry("session.intra_op.spin_duration_us", _SPIN_US)
+    for key, value in settings.entries().items():
+        options.add_session_config_entry(key, value)
     return options
 
 
@@ -88,13 +97,15 @@ def _run_options(give_back: bool) -> ort.RunOptions | None:
     return options
 
 
-def save_prepared(source: Path, target: Path, threads: int) -> None:
+def save_prepared(
+    source: Path, target: Path, threads: int, settings: SessionSettings | None = None
+) -> None:
     """Optimize a graph for this CPU and save it with its packed weights beside it.
 
     ONNX Runtime normally packs weights into anonymous memory at every load. Saved packed, they
     are mapped from the file, and the kernel can drop them under pressure.
     """
-    options = session_options(threads, spinning=False)
+    options = session_options(threads, spinning=False, settings=settings)
     options.optimized_model_filepath = str(target)
     for key, value in (
         ("optimized_model_external_initializers_file_name", f"{target.stem}.weights"),
@@ -117,6 +128,7 @@ class OrtGraph:
 
     name: str
     session: ort.InferenceSession
+    arena: bool = True
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, npt.NDArray[np.float32]]:
         """Run once. See `Graph.run`."""
@@ -143,7 +155,7 @@ class OrtGraph:
 
     def bind(self) -> OrtBinding:
         """Start an empty binding. See `Graph.bind`."""
-        return OrtBinding(self.name, self.session)
+        return OrtBinding(self.name, self.session, self.arena)
 
 
 class _Outputs(dict[str, npt.NDArray[np.float32]]):
@@ -160,8 +172,10 @@ class _Outputs(dict[str, npt.NDArray[np.float32]]):
 class OrtBinding:
     """Bound arrays of one session. See `Binding`."""
 
-    def __init__(self, name: str, session: ort.InferenceSession) -> None:
+    def __init__(self, name: str, session: ort.InferenceSession, arena: bool = True) -> None:
         self._name = name
+        # Without an arena there is nothing to give back, and asking for it is an error.
+        self._arena = arena
         self._session = session
         self._binding = session.io_binding()
         # ONNX Runtime keeps plain pointers: the wrappers and arrays must outlive the binding.
@@ -186,7 +200,7 @@ class OrtBinding:
     def run(self, *, give_back: bool = False) -> None:
         """Run once. See `Binding.run`."""
         try:
-            self._session.run_with_iobinding(self._binding, _run_options(give_back))
+            self._session.run_with_iobinding(self._binding, _run_options(give_back and self._arena))
         except Exception as error:  # the binding raises a dozen unrelated types
             raise _run_failed(self._name, error) from error
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import onnxruntime
 
+from edge_runtime.backends.session_settings import SessionSettings
 from edge_runtime.bundle import MANIFEST, Bundle, sha256_of
 
 # Raise it when the files that `worker` writes change.
@@ -24,6 +25,7 @@ class PreparationKey:
         cpu: SHA-256 of the machine type and the CPU's feature flags: they choose the kernels.
         runtime: ONNX Runtime's version and provider.
         kv_dtype: Storage of keys and values; it chooses among the bundle's graphs.
+        settings: Of the sessions; packed weights and measured memory depend on them.
         layout: Version of the prepared files.
     """
 
@@ -31,11 +33,16 @@ class PreparationKey:
     cpu: str
     runtime: str
     kv_dtype: str = "f32"
+    settings: SessionSettings = field(default_factory=SessionSettings)
     layout: int = LAYOUT
 
     @staticmethod
     def of(
-        bundle: Bundle, root: Path = Path("/"), *, kv_dtype: str = "f32"
+        bundle: Bundle,
+        root: Path = Path("/"),
+        *,
+        kv_dtype: str = "f32",
+        settings: SessionSettings | None = None,
     ) -> PreparationKey:
         """The key of a bundle on this device."""
         return PreparationKey(
@@ -43,6 +50,7 @@ class PreparationKey:
             cpu=_digest(platform.machine(), *sorted(_cpu_flags(root))),
             runtime=f"onnxruntime {onnxruntime.__version__} CPUExecutionProvider",
             kv_dtype=kv_dtype,
+            settings=settings or SessionSettings(),
         )
 
     @property
@@ -53,7 +61,8 @@ class PreparationKey:
     @property
     def folder_name(self) -> str:
         """Folder that holds the prepared files."""
-        rest = _digest(self.cpu, self.runtime, self.kv_dtype, str(self.layout))
+        words = [self.settings.words] if self.settings.words else []
+        rest = _digest(self.cpu, self.runtime, self.kv_dtype, str(self.layout), *words)
         return f"{self.bundle_prefix}-{rest[:16]}"
 
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -106,8 +106,8 @@ def find_prepared(bundle: Bundle, key: PreparationKey, state: Path) -> PreparedB
         info = PreparedInfo.model_validate_json((folder / INFO).read_bytes())
     except (OSError, ValidationError):
         return None
-    if (info.bundle, info.cpu, info.runtime, info.kv_dtype, info.layout) != (
-        key.bundle, key.cpu, key.runtime, key.kv_dtype, key.layout,
+    if (info.bundle, info.cpu, info.runtime, info.kv_dtype, info.settings, info.layout) != (
+        key.bundle, key.cpu, key.runtime, key.kv_dtype, key.settings.words, key.layout,
     ):  # fmt: skip
         return None
     for name, entry in info.files.items():
@@ -165,6 +165,7 @@ def make_prepared(
                     cpu=key.cpu,
                     runtime=key.runtime,
                     kv_dtype=key.kv_dtype,
+                    settings=key.settings.words,
                     layout=key.layout,
                     source=_place(bundle),
                     files={file.name: _describe(file) for file in sorted(part.iterdir())},
@@ -195,6 +196,7 @@ def _run_worker(
         "graphs": {name: str(path.resolve()) for name, path in graphs.items()},
         "out": str(part.resolve()),
         "threads": threads,
+        "settings": asdict(key.settings),
     }
     command = [sys.executable, "-c", _START, *sys.path]
     # Its errors go to a file: a pipe that nobody reads yet would stop it when full.

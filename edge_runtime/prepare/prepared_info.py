@@ -79,7 +79,7 @@ class PreparedInfo(BaseModel):
     """`prepared.json`.
 
     Attributes:
-        bundle: These five are the key, see `edge_runtime.prepare.key`.
+        bundle: These six are the key, see `edge_runtime.prepare.key`.
         source: Folder of the bundle when it was last loaded from a place of its own.
         files: What lies beside it.
         costs: Memory by graph.
@@ -91,6 +91,7 @@ class PreparedInfo(BaseModel):
     cpu: str
     runtime: str
     kv_dtype: str
+    settings: str = ""
     layout: int
     source: str = ""
     files: dict[str, PreparedFile]

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_runtime.backends.ort import OrtBackend, save_prepared
+from edge_runtime.backends.session_settings import SessionSettings
 from edge_runtime.memory import malloc
 from edge_runtime.memory.limits import ProcessMemory
 from edge_runtime.prepare.probe import GraphProbe
@@ -30,14 +31,15 @@ def main() -> int:
     # Freed blocks go back at once: a graph must not be measured on what another one left.
     malloc.fix_thresholds(malloc.MMAP_THRESHOLD)
     out = Path(request["out"])
+    settings = SessionSettings(**request["settings"])
     family = importlib.import_module(f"edge_runtime.{request['family']}")
     probes: dict[str, tuple[GraphProbe, ...]] = family.probes(request["model"], request["kv_dtype"])
     for name, source in request["graphs"].items():
         target = out / f"{name}.onnx"
-        save_prepared(Path(source), target, request["threads"])
+        save_prepared(Path(source), target, request["threads"], settings)
         gc.collect()
         malloc.trim()
-        cost = _measure(target, probes[name], request["threads"])
+        cost = _measure(target, probes[name], request["threads"], settings)
         sys.stdout.write(json.dumps({"graph": name, "cost": cost}) + "\n")
         sys.stdout.flush()
     return 0
@@ -49,13 +51,15 @@ def _end_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _measure(graph: Path, probes: tuple[GraphProbe, ...], threads: int) -> dict[str, Any]:
+def _measure(
+    graph: Path, probes: tuple[GraphProbe, ...], threads: int, settings: SessionSettings
+) -> dict[str, Any]:
     """Anonymous memory that loading takes, and runs of each size on top."""
     session = 0
     found: dict[int, list[tuple[int, int]]] = {}
     for probe in probes:
         # A session of its own: what another size left would serve this one as well.
-        loaded, ran = _measure_run(graph, probe, threads)
+        loaded, ran = _measure_run(graph, probe, threads, settings)
         session = max(session, loaded)
         found.setdefault(probe.size, []).append((probe.cached, ran))
     workspaces, most = [], 0
@@ -68,8 +72,10 @@ def _measure(graph: Path, probes: tuple[GraphProbe, ...], threads: int) -> dict[
     return {"session_bytes": session, "workspaces": workspaces}
 
 
-def _measure_run(graph: Path, probe: GraphProbe, threads: int) -> tuple[int, int]:
-    backend = OrtBackend(threads, spinning=False, prepared=graph.parent)
+def _measure_run(
+    graph: Path, probe: GraphProbe, threads: int, settings: SessionSettings
+) -> tuple[int, int]:
+    backend = OrtBackend(threads, spinning=False, prepared=graph.parent, settings=settings)
     gc.collect()
     malloc.trim()
     before = ProcessMemory.read().anonymous

@@ -51,20 +51,20 @@ def test_no_machine_belongs_to_two_profiles() -> None:
     ],
 )  # fmt: skip
 def test_the_machine_chooses_a_profile(
-    machine: str, name: str, monkeypatch: pytest.MonkeyPatch
+    machine: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert load_profile(machine=machine).name == name
+    assert load_profile(machine=machine, root=tmp_path).name == name
     monkeypatch.setattr(platform, "machine", lambda: machine)
-    assert load_profile().name == name
+    assert load_profile(root=tmp_path).name == name
 
 
 @pytest.mark.parametrize("machine", ["riscv64", "armv7l", ""])
 def test_an_unknown_machine_is_told_what_is_known(
-    machine: str, monkeypatch: pytest.MonkeyPatch
+    machine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(platform, "machine", lambda: machine)
     with pytest.raises(ProfileLoadError, match=rf"{machine!r}.*aarch64.*x86_64.*--profile"):
-        load_profile()
+        load_profile(root=tmp_path)
 
 
 @pytest.mark.parametrize("name", ["raspberry", "", "generic", "Generic-x86-64", "mine.json"])
@@ -163,6 +163,21 @@ def test_cpus_that_this_process_may_not_use_do_not_count(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5}, raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 64)
-    assert usable_cpus() == 2
+    assert usable_cpus(Path("/nonexistent")) == 2
     monkeypatch.delattr(os, "sched_getaffinity")
-    assert usable_cpus() == 64
+    assert usable_cpus(Path("/nonexistent")) == 64
+
+
+@pytest.mark.parametrize(("quota", "cpus"), [("150000", 2), ("50000", 1), ("max", 64), ("0", 64)])
+def test_time_that_the_cgroup_does_not_give_counts_no_more_than_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quota: str, cpus: int
+) -> None:
+    import os
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
+    group = tmp_path / "sys/fs/cgroup/service"
+    group.mkdir(parents=True)
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text("0::/service/inner\n")
+    (group / "cpu.max").write_text(f"{quota} 100000\n")
+    assert usable_cpus(tmp_path) == cpus

@@ -1,0 +1,1 @@
+"""Probes of one kind of fact each; all take the root of a file tree."""
