@@ -133,9 +133,7 @@ class Bundle:
             if name.endswith(".onnx")
         }
         suffix = f".kv_{kv_dtype}"
-        variants = {
-            graph_name(file): file for stem, file in files.items() if stem.endswith(suffix)
-        }
+        variants = {graph_name(file): file for stem, file in files.items() if stem.endswith(suffix)}
         if kv_dtype != "f32" and not variants:
             # Its ranges have to be measured, which an export does only when told to.
             option = " with --int8-kv" if kv_dtype == "int8" else ""
@@ -147,15 +145,18 @@ class Bundle:
 
     def _check_sizes(self) -> None:
         for name, entry in self.manifest.files.items():
-            path = self.folder / name
-            try:
-                found = path.stat().st_size
-            except OSError:
-                raise _damaged(path, "is missing") from None
-            if not path.is_file():
-                raise _damaged(path, "is not a file")
-            if found != entry.size:
-                raise _damaged(path, f"has {found} bytes, the manifest says {entry.size}")
+            self._check_size(name, entry)
+
+    def _check_size(self, name: str, entry: BundleFile) -> None:
+        path = self.folder / name
+        try:
+            found = path.stat().st_size
+        except OSError:
+            raise _damaged(path, "is missing") from None
+        if not path.is_file():
+            raise _damaged(path, "is not a file")
+        if found != entry.size:
+            raise _damaged(path, f"has {found} bytes, the manifest says {entry.size}")
 
     def verify(self, *, skip_graphs: bool = False) -> None:
         """Compare every file's SHA-256 with the manifest's, and the manifest with its own.
@@ -183,6 +184,26 @@ class Bundle:
         weights = f"{name.rpartition('/')[0]}/{graph_name(name)}.weights"
         files = self.manifest.files
         self._compare({file: files[file] for file in (name, weights) if file in files})
+
+    def damaged(self) -> list[str]:
+        """What is wrong with any file, in words; `verify` stops at the first.
+
+        Every byte is read. Files of the wrong size are not: that is finding enough.
+        """
+        findings, whole = [], {}
+        for name, entry in self.manifest.files.items():
+            try:
+                self._check_size(name, entry)
+            except BundleError as error:
+                findings.append(error.message)
+            else:
+                whole[name] = entry
+        for name, entry in whole.items():
+            try:
+                self._compare({name: entry})
+            except BundleError as error:
+                findings.append(error.message)
+        return findings
 
     def _compare(self, files: Mapping[str, BundleFile]) -> None:
         largest_first = sorted(files, key=lambda name: -files[name].size)

@@ -146,6 +146,13 @@ class PrepareError(BoardvoiceError):
     exit_code = 13
 
 
+class SelfTestError(BoardvoiceError):
+    """A device that does not compute what the exporter computed."""
+
+    code = "selftest"
+    exit_code = 14
+
+
 class CancelledError(BoardvoiceError):
     """A run that was cancelled before it had anything to return."""
 

@@ -116,9 +116,13 @@ class BundleWriter:
 
     def finish(self, manifest: Manifest) -> Manifest:
         """Write the manifest, with all files there are now."""
-        text = manifest_text(manifest.model_copy(update={"files": self._sorted_files()}))
+        text = manifest_text(self.with_files(manifest))
         (self._folder / MANIFEST).write_text(text, encoding="utf-8")
         return Manifest.model_validate_json(text)
+
+    def with_files(self, manifest: Manifest) -> Manifest:
+        """A manifest with all files there are now."""
+        return manifest.model_copy(update={"files": self._sorted_files()})
 
     def manifest(
         self,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any, NoReturn
 
-from boardvoice.cli import bench, evaluate, export, memory, prepare, profiles, say, tune
+from boardvoice.cli import bench, evaluate, export, memory, prepare, profiles, say, selftest, tune
 from boardvoice.cli.console import complain, print_json
 from edge_runtime.errors import BoardvoiceError, MemoryBudgetError, OutputError, UsageError
 from edge_runtime.memory import malloc
@@ -22,7 +22,7 @@ exit codes:
   2 usage             8 dependency        130 interrupted (Ctrl-C)
   3 text              9 profile           143 terminated
   4 audio            10 back end
-  5 bundle           11 output
+  5 bundle           11 output             14 self-test
 """
 
 
@@ -86,6 +86,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=version("boardvoice"))
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (say, export, prepare, memory, bench, tune, evaluate, profiles):
+    for module in (say, export, prepare, memory, bench, tune, evaluate, profiles, selftest):
         module.add_parser(commands)
     return parser

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from device_profiles.weight_formats import LayerKind, PlanName, WeightFormat
 from edge_runtime.bundle import Bundle, Manifest
 from edge_runtime.errors import BundleError, CheckpointError
+from edge_runtime.golden.golden_file import GOLDEN
 from edge_runtime.tokenizer import Tokenizer
 from edge_runtime.voxcpm2.spec import (
     ControlTokens,
@@ -24,6 +25,7 @@ from edge_runtime.voxcpm2.spec import (
 )
 from export.bundle_writer import BundleWriter, bundle_writer
 from export.checkpoint.folder import open_audio_vae, open_model
+from export.golden.golden_writer import compute_golden
 from export.graph.f16_cache import with_f16_cache
 from export.graph.heads import HeadLayout
 from export.graph.parameters import Parameters
@@ -32,6 +34,7 @@ from export.synthetic.maker import SYNTHETIC_KEY
 from export.voxcpm2.audio_vae import build_vae_decoder, build_vae_encoder
 from export.voxcpm2.config import AudioVaeConfig, VoxCpm2Config, load_config
 from export.voxcpm2.flow import build_flow, build_flow_condition, build_flow_time
+from export.voxcpm2.golden_runs import golden_runs
 from export.voxcpm2.int8_kv import add_int8_cache
 from export.voxcpm2.lm import build_lm
 from export.voxcpm2.patch_encoder import build_patch_encoder
@@ -95,6 +98,10 @@ def export_voxcpm2(
         if int8_kv:
             tracker.file(spec.graphs["lm"])
             add_int8_cache(writer, Bundle(writer.folder, manifest), spec)
+        tracker.file(GOLDEN)
+        so_far = Bundle(writer.folder, writer.with_files(manifest))
+        golden = compute_golden(so_far, golden_runs(so_far, spec))
+        writer.add_bytes(GOLDEN, golden.text().encode())
         return writer.finish(manifest)
 
 

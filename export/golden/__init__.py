@@ -1,0 +1,1 @@
+"""Golden vectors at export: graphs run once, a piece at a time."""
