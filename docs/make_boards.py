@@ -18,9 +18,10 @@ Made from `device_profiles/boards/*.yaml` by `python docs/make_boards.py`. `boar
 explain` says which one fits the board at hand, and why.
 
 *Verified* means that this package was run on such hardware; the other profiles are made from
-public documents and reports. **This version runs everything on the CPU.** Where a profile asks for
-another provider or for the flow elsewhere, the log says once, and every result in its `warnings`,
-that the CPU did it. Minimum versions and figures are not acted on yet.
+public documents and reports. **CUDA and TensorRT were not verified on hardware**: their paths ran
+with stand-ins on a CPU only. There is no NPU back end yet. A provider that does not work on the
+board is not used ([how that is found](providers.md)); the log says so once, and every result in its
+`warnings`.
 
 """
 _BOARD_COLUMNS = (
@@ -78,9 +79,17 @@ def _board(profile: Profile) -> str:
         profile.name, profile.title, profile.soc, providers,
         f"{profile.flow.place} ({profile.flow.graphs})", profile.weights.plan, profile.kv.dtype,
         str(profile.runtime.threads), str(profile.memory.reserve_mib),
-        f"yes: {profile.verified}" if profile.verified else "no",
+        _verified(profile),
     )  # fmt: skip
     return f"| {' | '.join(cells)} |\n"
+
+
+def _verified(profile: Profile) -> str:
+    if profile.verified:
+        return f"yes: {profile.verified}"
+    names = {"cuda": "CUDA", "tensorrt": "TensorRT"}
+    wanted = [names[entry.name] for entry in profile.providers if entry.name in names]
+    return "no; not verified on hardware: " + ", ".join(wanted) if wanted else "no"
 
 
 def _figures(profile: Profile) -> str:

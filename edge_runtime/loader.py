@@ -15,10 +15,14 @@ from device_profiles.catalog import ProfileLoadError, load_profile
 from device_profiles.schema import Profile
 from edge_runtime.backends.int8_cache import supported_kv
 from edge_runtime.backends.ort import OrtBackend
+from edge_runtime.backends.placed import PlacedBackend
 from edge_runtime.backends.protocol import Backend
+from edge_runtime.backends.providers import check_providers
 from edge_runtime.backends.session_settings import SessionSettings
 from edge_runtime.bundle import MANIFEST, Bundle
+from edge_runtime.engines.cache import EngineCache
 from edge_runtime.errors import (
+    BackendError,
     BundleError,
     MemoryBudgetError,
     PrepareError,
@@ -28,7 +32,8 @@ from edge_runtime.errors import (
 from edge_runtime.memory import malloc
 from edge_runtime.memory.guard import MemoryGuard
 from edge_runtime.memory.limits import MemorySettings
-from edge_runtime.placement import unfulfilled
+from edge_runtime.placement import PlacementPlan, plan_placement
+from edge_runtime.placement_report import PlacementReport
 from edge_runtime.prepare.key import PreparationKey
 from edge_runtime.prepare.prepared_bundle import (
     OnPrepare,
@@ -36,6 +41,7 @@ from edge_runtime.prepare.prepared_bundle import (
     make_prepared,
     use_prepared,
 )
+from edge_runtime.requirements import require, shortfalls
 from edge_runtime.resources import Resources
 from edge_runtime.runtime_choice import RuntimeChoice, profile_choice
 from edge_runtime.state_folder import state_folder
@@ -133,9 +139,13 @@ def open_device(bundle_folder: str | Path, options: LoadOptions) -> tuple[Bundle
             options.backend, profile, guard, not_prepared="another back end is used",
             kv_fallback=kv_fallback, runtime=runtime,
         )  # fmt: skip
-    notes = unfulfilled(profile)
-    for note in notes:
+    engines = engine_cache(profile)
+    plan = place_graphs(profile, engines)
+    for note in plan.notes:
         _LOG.warning("%s", note)
+    if not plan.only_cpu and profile.runtime.overlap_vae == "auto" and runtime.source != "tuned":
+        # What shares one device gains nothing from two threads.
+        runtime = replace(runtime, overlap_vae=False)
     reason, fallback, prepared = _not_wanted(bundle, profile, options), False, None
     if not reason:
         prepared = use_prepared(bundle, key, state_folder())
@@ -147,18 +157,50 @@ def open_device(bundle_folder: str | Path, options: LoadOptions) -> tuple[Bundle
     if make:
         prepared, reason = _prepare(bundle, key, guard, runtime.threads, options.on_prepare)
         fallback = prepared is None
-    backend = OrtBackend(
+    cpu = OrtBackend(
         runtime.threads,
         spinning=runtime.spinning,
         prepared=prepared.folder if prepared is not None else None,
         settings=settings,
     )
+    family, report = family_module(bundle), PlacementReport()
+    backend = PlacedBackend(
+        cpu, plan, profile, bundle, report,
+        family.probes(bundle.manifest.model, profile.kv.dtype),
+        family.shape_ranges(bundle.manifest.model),
+        engines, guard,
+    )  # fmt: skip
     costs = prepared.info.costs if prepared is not None else {}
     return bundle, Resources(
         backend, profile, guard, costs, reason, fallback,
-        kv_fallback=kv_fallback, runtime=runtime, notes=notes,
-        prepared=prepared, plain=replace(backend, prepared=None),
+        kv_fallback=kv_fallback, runtime=runtime, notes=plan.notes,
+        prepared=prepared, plain=replace(cpu, prepared=None), placement=report,
+        on_device=lambda graph: bool(plan.chain(graph)),
     )  # fmt: skip
+
+
+def place_graphs(profile: Profile, engines: EngineCache) -> PlacementPlan:
+    """Which providers work here, and so which graph may run where.
+
+    Raises:
+        ProfileError: Python or ONNX Runtime is older than the profile needs.
+        BackendError: Even the CPU computes wrong numbers.
+    """
+    missing = shortfalls(profile)
+    require(profile, missing)
+    checks = check_providers(profile, cache=engines.micro)
+    if not checks[-1].passed:
+        raise BackendError(
+            f"ONNX Runtime's CPU provider cannot be used: {checks[-1].reason}.",
+            remedy="Install another version of onnxruntime.",
+        )
+    return plan_placement(profile, checks, missing)
+
+
+def engine_cache(profile: Profile) -> EngineCache:
+    """Where TensorRT's engines lie; the board is looked at only where some may be built."""
+    wanted = any(entry.name == "tensorrt" for entry in profile.providers)
+    return EngineCache.here(state_folder()) if wanted else EngineCache(state_folder())
 
 
 def family_module(bundle: Bundle) -> ModuleType:
@@ -253,9 +295,7 @@ def _prepare(
     """Prepare a verified bundle; else None and why it could not be done."""
     family_module(bundle)
     try:
-        made = make_prepared(
-            bundle, key, state_folder(), guard, threads=threads, progress=progress
-        )
+        made = make_prepared(bundle, key, state_folder(), guard, threads=threads, progress=progress)
         # Held from here on; and where somebody was quicker to remove it, it runs all the same.
         return use_prepared(bundle, key, state_folder()) or made, ""
     except (PrepareError, MemoryBudgetError) as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from device_profiles.schema import Profile
@@ -12,6 +12,7 @@ from edge_runtime.bundle import Bundle, graph_name
 from edge_runtime.errors import BackendError
 from edge_runtime.memory.guard import MemoryGuard
 from edge_runtime.memory.limits import ProcessMemory
+from edge_runtime.placement_report import PlacementReport
 from edge_runtime.prepare.prepared_bundle import PreparedBundle
 from edge_runtime.prepare.prepared_info import GraphCost, Workspace
 from edge_runtime.runtime_choice import RuntimeChoice
@@ -43,6 +44,8 @@ class Resources:
         prepared: The prepared files that `backend` loads graphs from, or None.
         plain: The same back end without them.
         unfit: Why a prepared graph runs from the bundle itself after all, by graph.
+        placement: Which provider runs which graph, and why not another.
+        on_device: Graphs that are meant to leave the CPU: they have nothing of the prepared files.
     """
 
     backend: Backend
@@ -59,6 +62,8 @@ class Resources:
     prepared: PreparedBundle | None = None
     plain: Backend | None = None
     unfit: dict[str, str] = field(default_factory=dict)
+    placement: PlacementReport = field(default_factory=PlacementReport)
+    on_device: Callable[[str], bool] = lambda graph: False
 
     def load(self, bundle: Bundle, name: str) -> Graph:
         """Load a graph file of a bundle, after the guard has agreed.
@@ -68,6 +73,9 @@ class Resources:
             MemoryBudgetError: There is no room for it.
         """
         graph = graph_name(name)
+        if self.prepared is not None and self._elsewhere(graph):
+            # It is read from the bundle itself, whose graphs nobody has looked at.
+            bundle.verify_graph(name)
         try:
             return self._load(self.backend, bundle, name)
         except BackendError as error:
@@ -81,12 +89,18 @@ class Resources:
     def _load(self, backend: Backend, bundle: Bundle, name: str) -> Graph:
         graph, path = graph_name(name), bundle.path(name)
         cost = self.cost(bundle, name)
-        mapped = weight_bytes(bundle, name) * (2 if graph in self.costs else 1)
+        prepared = graph in self.costs and not self._elsewhere(graph)
+        mapped = weight_bytes(bundle, name) * (2 if prepared else 1)
         self.guard.reserve(cost.session_bytes, f"Loading {graph}", mapped=mapped)
         before = ProcessMemory.read().anonymous
         loaded = backend.load(path)
         self.measured[graph] = max(ProcessMemory.read().anonymous - before, 0)
         return loaded
+
+    def _elsewhere(self, graph: str) -> bool:
+        """Whether a graph leaves the CPU, as it was found when loaded, or as it is meant to."""
+        place = self.placement.places.get(graph)
+        return place != "cpu" if place is not None else self.on_device(graph)
 
     def _give_up(self, graph: str, error: BackendError) -> None:
         """Run a graph from the bundle itself, and have all of them prepared again."""
@@ -101,14 +115,15 @@ class Resources:
 
     def cost(self, bundle: Bundle, name: str) -> GraphCost:
         """What a graph file takes: measured if the bundle is prepared, estimated if not."""
-        measured = self.costs.get(graph_name(name))
-        if measured is not None and graph_name(name) not in self.unfit:
+        graph = graph_name(name)
+        measured = self.costs.get(graph)
+        if measured is not None and graph not in self.unfit and not self._elsewhere(graph):
             return measured
         factor = _PACKED_FACTOR.get(bundle.manifest.weights, max(_PACKED_FACTOR.values()))
         packed = weight_bytes(bundle, name) * factor
         return GraphCost(
             session_bytes=int(packed) + _SESSION_BYTES,
-            workspaces=self.estimates.get(graph_name(name), _WORKSPACES),
+            workspaces=self.estimates.get(graph, _WORKSPACES),
         )
 
 

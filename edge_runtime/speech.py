@@ -185,6 +185,7 @@ class SpeechMetrics:
         overlapped: Whether audio was decoded while the next patch was computed; the times of
             ``vae_decode`` then lie beside the others.
         runtime: How graphs were run.
+        providers: What ran them, by graph.
         ms: Time by component: ``text``, ``encode``, ``prefill``, ``flow``, ``patch_encoder``,
             ``lm_step``, ``vae_decode``.
         spans: Every single time by component, when it is a dictionary; they are not kept otherwise.
@@ -206,6 +207,7 @@ class SpeechMetrics:
     cfg: float = 2.0
     overlapped: bool = False
     runtime: RuntimeChoice = field(default_factory=RuntimeChoice)
+    providers: dict[str, str] = field(default_factory=dict)
     ms: dict[str, float] = field(default_factory=dict)
     spans: dict[str, list[float]] | None = None
     planned_chunks: int = 0
@@ -276,6 +278,7 @@ class SpeechMetrics:
             "steps": self.steps,
             "cfg": self.cfg,
             "overlapped": self.overlapped,
+            "providers": dict(self.providers),
             "first_audio_ms": round(self.first_audio_ms, 3),
             "ms_per_patch": round(sum(ms.get(name, 0.0) for name in loop) / patches, 3),
             "cpu_s_per_patch": round(self.cpu_s / patches, 4),

@@ -113,9 +113,7 @@ class Voice:
     One run at a time: a second thread waits for the first one's run to end.
     """
 
-    def __init__(
-        self, model: SpeechModel, manifest: Manifest, resources: Resources
-    ) -> None:
+    def __init__(self, model: SpeechModel, manifest: Manifest, resources: Resources) -> None:
         self._model = model
         self._lock = threading.Lock()
         self._owner: threading.Thread | None = None
@@ -306,6 +304,7 @@ class Voice:
             metrics.warnings.append(
                 "This bundle holds seeded noise for weights: it makes sound, not speech."
             )
+        metrics.providers = self.resources.placement.places
         metrics.warnings.extend(self.resources.notes)
         if self.resources.fallback:
             metrics.warnings.append(f"Not prepared for this device: {self.resources.not_prepared}")
@@ -352,6 +351,7 @@ class Voice:
                     metrics.cpu_s = time.process_time() - cpu
                     memory.take()
                     metrics.peak_rss_anon_bytes = memory.peak
+                    metrics.warnings += self.resources.placement.notes
                     metrics.warnings += self.resources.unfit.values()
                     if slowdown := self.resources.guard.slowdown():
                         metrics.warnings.append(slowdown)

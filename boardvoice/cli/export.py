@@ -16,6 +16,7 @@ from device_profiles.catalog import ProfileLoadError, load_profile
 from device_profiles.schema import WeightsSection
 from device_profiles.weight_formats import PlanName
 from edge_runtime.errors import ProfileError, UsageError
+from export.weights.oldest_runtime import check_formats
 from export.weights.plan import WeightPlan
 
 
@@ -68,6 +69,7 @@ def _run(arguments: argparse.Namespace) -> int:
     except ProfileLoadError as error:
         raise ProfileError(f"{error}.") from error
     plan = _plan(arguments.weights, arguments.format, profile.weights)
+    check_formats(plan, profile)
     with export_bar(shown=not (arguments.quiet or arguments.json)) as progress:
         manifest = arguments.command.run(arguments, plan, progress)
     out = Path(arguments.out)

@@ -22,9 +22,12 @@ from device_profiles.catalog import (
 )
 from device_profiles.detect import detect
 from device_profiles.json_schema import profile_json_schema
+from edge_runtime.backends.providers import ProviderCheck, check_providers
 from edge_runtime.errors import OutputError, ProfileError, UsageError
+from edge_runtime.loader import engine_cache
 from edge_runtime.memory.limits import MemorySettings, current_limits
-from edge_runtime.placement import unfulfilled
+from edge_runtime.placement import plan_placement
+from edge_runtime.requirements import installed_versions, shortfalls
 
 _MIB = 1 << 20
 
@@ -103,7 +106,15 @@ def _explain(arguments: argparse.Namespace) -> int:
         )
     facts = detect(root, machine=arguments.machine)
     found = _find(None, machine=arguments.machine, root=root)
-    notes = unfulfilled(found.profile)
+    # Providers can only be tried on the board itself.
+    here = root.resolve() == Path("/")
+    checks: tuple[ProviderCheck, ...] = ()
+    if here:
+        checks = check_providers(found.profile, cache=engine_cache(found.profile).micro)
+    missing = shortfalls(found.profile, installed_versions(facts))
+    notes = [f"Profile {found.profile.name}: {one.reason}. {one.remedy}" for one in missing]
+    if here:
+        notes += plan_placement(found.profile, checks, missing).notes
     limits = current_limits(
         MemorySettings(reserve_bytes=found.profile.memory.reserve_mib * _MIB), root
     )
@@ -119,7 +130,12 @@ def _explain(arguments: argparse.Namespace) -> int:
             "memory_limits": [
                 {"name": limit.name, "available_bytes": limit.available} for limit in limits
             ],
-            "notes": list(notes),
+            "providers": [
+                {"name": check.name, "works": check.passed, "reason": check.reason,
+                 "remedy": check.remedy, "attention": check.attention}
+                for check in checks
+            ],
+            "notes": notes,
         })  # fmt: skip
         return 0
     table = Table("fact", "value", "read from", title="Facts", title_justify="left")
@@ -130,6 +146,7 @@ def _explain(arguments: argparse.Namespace) -> int:
         *_points("because", found.reasons),
         *_points("file", found.sources),
         *_points("memory", [f"{lim.name}: {lim.available // _MIB} MiB left" for lim in limits]),
+        *_points("provider", [f"{c.name}: {c.reason or 'computes right numbers'}" for c in checks]),
         *_points("note", notes),
         "Verified on hardware: " + (found.profile.verified or "no"),
     ]

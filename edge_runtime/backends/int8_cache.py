@@ -52,7 +52,7 @@ def why_no_int8_cache(backend: Backend) -> str:
     Returns:
         What is wrong, as a sentence; empty when all is right.
     """
-    rows = _rows()
+    rows = probe_rows()
     expected_keys, expected_values, expected = _attention(rows)
     keys = np.full((1, 1, _CAPACITY, HEAD_SIZE), _POISON, np.int8)
     values = keys.copy()
@@ -73,7 +73,7 @@ def why_no_int8_cache(backend: Backend) -> str:
     return ""
 
 
-def _rows() -> FloatArray:
+def probe_rows() -> FloatArray:
     """Packed query, key and value [rows, (heads + 2) * head size]: fixed, within ±1."""
     shape = (_PREFIX + 2, (HEADS + 2) * HEAD_SIZE)
     rows: FloatArray = np.sin(np.arange(np.prod(shape)) * 1.7).astype(np.float32)
@@ -110,9 +110,18 @@ def _attention(
         np.clip(np.rint(part / scale), -128, 127).astype(np.int16)
         for part, scale in ((key, K_SCALE), (value, V_SCALE))
     )
-    scores = query.reshape(len(rows), HEADS, HEAD_SIZE) @ (keys * K_SCALE).T / np.sqrt(HEAD_SIZE)
-    future = np.triu(np.ones((len(rows), len(rows)), bool), 1)
+    return keys, values, _causal(query, keys * K_SCALE, values * V_SCALE)
+
+
+def plain_attention(rows: FloatArray) -> FloatArray:
+    """Causal attention of packed rows over their own keys and values [rows, heads * size]."""
+    return _causal(*np.split(rows, [HEADS * HEAD_SIZE, (HEADS + 1) * HEAD_SIZE], axis=1))
+
+
+def _causal(query: FloatArray, keys: FloatArray, values: FloatArray) -> FloatArray:
+    scores = query.reshape(len(query), HEADS, HEAD_SIZE) @ keys.T / np.sqrt(HEAD_SIZE)
+    future = np.triu(np.ones((len(query), len(query)), bool), 1)
     weights = np.exp(np.where(future[:, None], -np.inf, scores))
     weights /= weights.sum(axis=-1, keepdims=True)
-    heads = (weights @ (values * V_SCALE)).astype(np.float32)
-    return keys, values, heads.reshape(len(rows), HEADS * HEAD_SIZE)
+    heads = (weights @ values).astype(np.float32)
+    return heads.reshape(len(query), HEADS * HEAD_SIZE)

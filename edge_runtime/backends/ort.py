@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
+from edge_runtime.backends.live_session import first_line
 from edge_runtime.backends.protocol import Array
 from edge_runtime.backends.session_settings import SessionSettings
 from edge_runtime.bundle import graph_name
@@ -58,7 +59,7 @@ class OrtBackend:
             if out_of_memory(error):
                 raise _no_memory(f"Loading {path.name}", error) from error
             raise BackendError(
-                f"ONNX Runtime {ort.__version__} cannot load {path}: {_first_line(error)}.",
+                f"ONNX Runtime {ort.__version__} cannot load {path}: {first_line(error)}.",
                 remedy="Copy or export the bundle again; if it persists, update onnxruntime.",
             ) from error
         return OrtGraph(path.stem, session, self.settings.arena)
@@ -130,13 +131,15 @@ class OrtGraph:
     session: ort.InferenceSession
     arena: bool = True
 
-    def run(self, feeds: Mapping[str, Array]) -> dict[str, npt.NDArray[np.float32]]:
+    def run(
+        self, feeds: Mapping[str, Array], options: ort.RunOptions | None = None
+    ) -> dict[str, npt.NDArray[np.float32]]:
         """Run once. See `Graph.run`."""
         names = [output.name for output in self.session.get_outputs()]
         try:
-            results = self.session.run(names, dict(feeds))
+            results = self.session.run(names, dict(feeds), options)
         except Exception as error:  # the binding raises a dozen unrelated types
-            raise _run_failed(self.name, error) from error
+            raise run_failed(self.name, error) from error
         return _Outputs(self.name, zip(names, results, strict=True))
 
     def run_probe(self, probe: GraphProbe) -> None:
@@ -153,7 +156,7 @@ class OrtGraph:
                 binding.bind_ortvalue_output(output.name, held[source])
         self.session.run_with_iobinding(binding)
 
-    def bind(self) -> OrtBinding:
+    def bind(self, *, fixed: bool = False) -> OrtBinding:
         """Start an empty binding. See `Graph.bind`."""
         return OrtBinding(self.name, self.session, self.arena)
 
@@ -166,11 +169,13 @@ class _Outputs(dict[str, npt.NDArray[np.float32]]):
         self._graph = graph
 
     def __missing__(self, name: str) -> npt.NDArray[np.float32]:
-        raise _run_failed(self._graph, ValueError(f"it has no output {name!r}"))
+        raise run_failed(self._graph, ValueError(f"it has no output {name!r}"))
 
 
 class OrtBinding:
     """Bound arrays of one session. See `Binding`."""
+
+    captured = False
 
     def __init__(self, name: str, session: ort.InferenceSession, arena: bool = True) -> None:
         self._name = name
@@ -187,7 +192,7 @@ class OrtBinding:
         try:
             self._binding.bind_ortvalue_input(name, value)
         except Exception as error:  # the binding raises a dozen unrelated types
-            raise _run_failed(self._name, error) from error
+            raise run_failed(self._name, error) from error
 
     def output(self, name: str, array: Array) -> None:
         """Bind an output. See `Binding.output`."""
@@ -195,14 +200,17 @@ class OrtBinding:
         try:
             self._binding.bind_ortvalue_output(name, value)
         except Exception as error:  # the binding raises a dozen unrelated types
-            raise _run_failed(self._name, error) from error
+            raise run_failed(self._name, error) from error
 
     def run(self, *, give_back: bool = False) -> None:
         """Run once. See `Binding.run`."""
         try:
             self._session.run_with_iobinding(self._binding, _run_options(give_back and self._arena))
         except Exception as error:  # the binding raises a dozen unrelated types
-            raise _run_failed(self._name, error) from error
+            raise run_failed(self._name, error) from error
+
+    def sync(self) -> None:
+        """Nothing to do: the CPU works in the arrays themselves. See `Binding.sync`."""
 
     def _wrapped(self, array: Array) -> ort.OrtValue:
         held = self._held.get(id(array))
@@ -214,22 +222,19 @@ class OrtBinding:
         return held[1]
 
 
-def _run_failed(name: str, error: Exception) -> BoardvoiceError:
+def run_failed(name: str, error: Exception) -> BoardvoiceError:
+    """The typed error for what ONNX Runtime raised in a run."""
     if out_of_memory(error):
         return _no_memory(f"Running {name}", error)
     return BackendError(
-        f"ONNX Runtime {ort.__version__} failed in {name}: {_first_line(error)}.",
+        f"ONNX Runtime {ort.__version__} failed in {name}: {first_line(error)}.",
         remedy="Run it again; if it persists, export again or update onnxruntime.",
     )
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-
-
 def _no_memory(what: str, error: Exception) -> MemoryBudgetError:
     return MemoryBudgetError(
-        f"{what} found no memory: {_first_line(error)}.",
+        f"{what} found no memory: {first_line(error)}.",
         remedy="Raise the limit of this process, or end other programs.",
         limited_by="the allocator",
     )

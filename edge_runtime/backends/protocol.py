@@ -17,8 +17,14 @@ class Binding(Protocol):
 
     The arrays stay the caller's: what stands in them when `run` is called is the input, and the
     outputs are written into them. Binding the same array as input and output lets the graph
-    update it in place (KV cache).
+    update it in place (KV cache); what stands in that array is of use after `sync` only.
+
+    Attributes:
+        captured: Whether the device replays a recorded run: then also single numbers, which it
+            reads on the host, must be the same at every run.
     """
+
+    captured: bool
 
     def input(self, name: str, array: Array) -> None:
         """Bind a C-contiguous array as the input ``name``."""
@@ -41,6 +47,10 @@ class Binding(Protocol):
         """
         ...
 
+    def sync(self) -> None:
+        """Bring what was updated in place back into its arrays, from a device that kept it."""
+        ...
+
 
 class Graph(Protocol):
     """A loaded graph."""
@@ -58,8 +68,12 @@ class Graph(Protocol):
         """
         ...
 
-    def bind(self) -> Binding:
-        """Start an empty binding."""
+    def bind(self, *, fixed: bool = False) -> Binding:
+        """Start an empty binding.
+
+        Args:
+            fixed: It will run many times with the same arrays; a device may record the run.
+        """
         ...
 
 

@@ -77,8 +77,8 @@ class _Graph:
         self.recorder.note(GraphRun(self.graph, _shapes(feeds)))
         return results
 
-    def bind(self) -> Binding:
-        return _Binding(self.inner.bind(), self.graph, self.recorder)
+    def bind(self, *, fixed: bool = False) -> Binding:
+        return _Binding(self.inner.bind(fixed=fixed), self.graph, self.recorder)
 
 
 class _Binding:
@@ -86,6 +86,7 @@ class _Binding:
         self._inner = inner
         self._graph = graph
         self._recorder = recorder
+        self.captured = inner.captured
         self._inputs: dict[str, Array] = {}
         # Bindings run thousands of times with the same arrays.
         self._run: GraphRun | None = None
@@ -103,6 +104,9 @@ class _Binding:
         if self._run is None:
             self._run = GraphRun(self._graph, _shapes(self._inputs))
         self._recorder.note(self._run)
+
+    def sync(self) -> None:
+        self._inner.sync()
 
 
 def _shapes(arrays: Mapping[str, Array]) -> Shapes:

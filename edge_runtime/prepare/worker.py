@@ -25,7 +25,7 @@ _PR_SET_PDEATHSIG = 1
 
 def main() -> int:
     """Prepare what the request names."""
-    _end_with_parent()
+    end_with_parent()
     request = json.load(sys.stdin)
     malloc.limit_arenas(1)
     # Freed blocks go back at once: a graph must not be measured on what another one left.
@@ -45,7 +45,7 @@ def main() -> int:
     return 0
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """Ask the kernel to kill this process with its parent: nobody would wait for its files."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from edge_runtime.backends.tensorrt_options import ShapeRange
 from edge_runtime.bundle import Bundle
 from edge_runtime.kv_cache import KVType
 from edge_runtime.prepare.probe import GraphProbe
 from edge_runtime.resources import Resources
 from edge_runtime.voxcpm2.largest_inputs import largest_inputs
+from edge_runtime.voxcpm2.shape_ranges import shape_ranges as ranges_of
 from edge_runtime.voxcpm2.speaker import Speaker
 from edge_runtime.voxcpm2.spec import VoxCpm2Spec
 
@@ -27,6 +29,15 @@ def probes(model: Mapping[str, Any], kv_dtype: KVType) -> dict[str, tuple[GraphP
         kv_dtype: Storage of keys and values.
     """
     return largest_inputs(VoxCpm2Spec.model_validate(model), kv_dtype)
+
+
+def shape_ranges(model: Mapping[str, Any]) -> dict[str, dict[str, ShapeRange]]:
+    """Shapes of dynamic inputs by graph and input, of graphs that may run on TensorRT.
+
+    Args:
+        model: The manifest's ``model``.
+    """
+    return ranges_of(VoxCpm2Spec.model_validate(model))
 
 
 def component_of(graph: str, shapes: Mapping[str, tuple[int, ...]]) -> str:

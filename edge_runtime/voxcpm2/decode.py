@@ -84,7 +84,7 @@ class PatchDecoder:
         self._shape = (spec.latent_dim, spec.patch_size)
         self._patch = np.empty((1, spec.patch_size, spec.latent_dim), np.float32)
         self._row = np.empty((1, 1, spec.hidden), np.float32)
-        self._encoder = patch_encoder.bind()
+        self._encoder = patch_encoder.bind(fixed=True)
         self._encoder.input("patches", self._patch)
         self._encoder.output("rows", self._row)
         self.stop_reason: StopReason = "cancelled"

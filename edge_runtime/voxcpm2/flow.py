@@ -105,10 +105,10 @@ class FlowSolver:
         self._cond = np.empty((1, size, width), np.float32)
         self._cond_tokens = np.empty((1, size, hidden), np.float32)
         self._velocity = np.empty((batch, size, width), np.float32)
-        self._condition = condition.bind()
+        self._condition = condition.bind(fixed=True)
         self._condition.input("cond", self._cond)
         self._condition.output("cond_tokens", self._cond_tokens)
-        self._estimator = estimator.bind()
+        self._estimator = estimator.bind(fixed=True)
         for name, array in (
             ("x", self._x),
             ("mu", self._mu),

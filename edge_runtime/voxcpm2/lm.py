@@ -90,7 +90,10 @@ class LanguageModel:
             piece = np.ascontiguousarray(rows[None, start:stop])
             mask = np.ascontiguousarray(is_audio[None, start:stop, None], np.float32)
             self._make_room(piece.shape[1])
-            self._append(self._bind(piece, mask), piece.shape[1], give_back=True)
+            binding = self._bind(piece, mask)
+            self._append(binding, piece.shape[1], give_back=True)
+            # The next piece, or a step, has a binding of its own.
+            binding.sync()
             start = stop
         return True
 
@@ -98,7 +101,7 @@ class LanguageModel:
         """Append one encoded patch [1, 1, hidden]; `output` then speaks of the next patch."""
         self._make_room(1)
         if self._step is None:
-            self._step = self._bind(self._step_row, np.ones((1, 1, 1), np.float32))
+            self._step = self._bind(self._step_row, np.ones((1, 1, 1), np.float32), fixed=True)
         self._step_row[...] = row
         self._append(self._step, 1)
 
@@ -109,6 +112,8 @@ class LanguageModel:
 
     def _make_room(self, count: int) -> None:
         if self.cache.rows + count > self.cache.capacity:
+            if self._step is not None:
+                self._step.sync()
             # The binding holds the old buffers; it goes first so that each can be freed in turn.
             self._step = None
             self.cache.reserve(self.cache.rows + count)
@@ -116,12 +121,14 @@ class LanguageModel:
     def _append(self, binding: Binding, count: int, *, give_back: bool = False) -> None:
         total = self.cache.rows + count
         self._seqlens[0] = total - 1
-        self._total[...] = total
+        # A recorded run has one number for all its steps. What is valid is in seqlens_k; this one
+        # may be anything from there to the capacity where a run has one row.
+        self._total[...] = self.cache.capacity if binding.captured else total
         binding.run(give_back=give_back)
         self.cache.rows = total
 
-    def _bind(self, rows: FloatArray, is_audio: FloatArray) -> Binding:
-        binding = self._graph.bind()
+    def _bind(self, rows: FloatArray, is_audio: FloatArray, *, fixed: bool = False) -> Binding:
+        binding = self._graph.bind(fixed=fixed)
         inputs: dict[str, Array] = {
             "rows": rows,
             "is_audio": is_audio,

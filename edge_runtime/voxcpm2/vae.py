@@ -115,13 +115,11 @@ class VaeDecoder:
     def _bind(self, frames: int) -> None:
         self._latent = np.empty((1, self._spec.latent_dim, frames), np.float32)
         self._audio = np.empty((1, 1, frames * self._spec.vae_decoder.hop), np.float32)
-        self._noises = [
-            np.empty((1, 1, frames * hop), np.float32) for hop in self._spec.noise_hops
-        ]
+        self._noises = [np.empty((1, 1, frames * hop), np.float32) for hop in self._spec.noise_hops]
         self._bindings = [self._one_way(*self._states), self._one_way(*self._states[::-1])]
 
     def _one_way(self, states: list[FloatArray], following: list[FloatArray]) -> Binding:
-        binding = self._graph.bind()
+        binding = self._graph.bind(fixed=True)
         binding.input("latent", self._latent)
         for index, noise in enumerate(self._noises):
             binding.input(f"noise_{index}", noise)

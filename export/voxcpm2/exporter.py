@@ -29,6 +29,7 @@ from export.golden.golden_writer import compute_golden
 from export.graph.f16_cache import with_f16_cache
 from export.graph.heads import HeadLayout
 from export.graph.parameters import Parameters
+from export.graph.portable import with_standard_operators
 from export.progress import ExportProgress, OnProgress
 from export.synthetic.maker import SYNTHETIC_KEY
 from export.voxcpm2.audio_vae import build_vae_decoder, build_vae_encoder
@@ -126,6 +127,9 @@ def _write(
             if name == "lm":
                 # Costs a graph file, no weights; the profile chooses (kv.dtype).
                 save(with_f16_cache(proto), "kv_f16")
+            if name == "flow" and (portable := with_standard_operators(proto)) is not None:
+                # For TensorRT (flow.place); again no weights.
+                save(portable, "portable")
     states = {}
     for name, build_half in (
         ("vae_encoder", build_vae_encoder),

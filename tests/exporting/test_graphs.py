@@ -25,8 +25,7 @@ LARGE = 64 * 1024
 
 def models(bundle: Path) -> dict[str, onnx.ModelProto]:
     return {
-        name: onnx.load(bundle / f"graphs/{name}.onnx", load_external_data=False)
-        for name in GRAPHS
+        name: onnx.load(bundle / f"graphs/{name}.onnx", load_external_data=False) for name in GRAPHS
     }
 
 
@@ -120,9 +119,7 @@ def test_the_plan_decides_the_operators(make_bundle) -> None:
         flow = [node for node in found["flow"].graph.node if node.name.startswith("decoder/")]
         dynamic = [node for node in flow if node.op_type == "DynamicQuantizeMatMul"]
         assert bool(dynamic) == weights.startswith("int")
-        bits = {
-            item.i for node in lm for item in node.attribute if item.name == "bits"
-        }
+        bits = {item.i for node in lm for item in node.attribute if item.name == "bits"}
         assert bits == {"f32": set(), "f16": set(), "int8": {8}, "int4": {4}}[weights]
         vae = {node.op_type for node in found["vae_decoder"].graph.node}
         assert "Conv" in vae
@@ -215,8 +212,8 @@ class _Watched:
 
         return Read(self._inner.run(feeds, **options))
 
-    def bind(self) -> Binding:
-        binding, used = self._inner.bind(), self._used[self.name]
+    def bind(self, *, fixed: bool = False) -> Binding:
+        binding, used = self._inner.bind(fixed=fixed), self._used[self.name]
         for kind in ("input", "output"):
             real = getattr(binding, kind)
 

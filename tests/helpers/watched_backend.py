@@ -69,8 +69,8 @@ class _Graph:
         _note(self._watch, self.name)
         return results
 
-    def bind(self) -> Binding:
-        return _Binding(self._inner.bind(), self.name, self._watch, self._stop)
+    def bind(self, *, fixed: bool = False) -> Binding:
+        return _Binding(self._inner.bind(fixed=fixed), self.name, self._watch, self._stop)
 
 
 class _Binding:
@@ -80,6 +80,7 @@ class _Binding:
         self._watch = watch
         self._stop = stop
         self._arrays: dict[str, Array] = {}
+        self.captured = inner.captured
 
     def input(self, name: str, array: Array) -> None:
         self._arrays[name] = array
@@ -99,6 +100,9 @@ class _Binding:
         if self._name == "flow":
             self._watch.batches.append(len(self._arrays["mu"]))
         _note(self._watch, self._name)
+
+    def sync(self) -> None:
+        self._inner.sync()
 
 
 def _note(watch: Watch, name: str) -> None:

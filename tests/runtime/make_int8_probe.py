@@ -1,6 +1,6 @@
 """Makes `edge_runtime/backends/int8_cache.onnx`. Run it when the exporter's attention changes.
 
-    python tests/runtime/make_int8_probe.py
+python tests/runtime/make_int8_probe.py
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from export.graph.builder import IR_VERSION, MICROSOFT, OPSET
 from export.graph.int8_cache import KVRanges, with_int8_cache
 
 
-def make_probe() -> onnx.ModelProto:
-    """One attention layer over one int8 key and value head, without rotation."""
+def attention_layer(name: str) -> onnx.ModelProto:
+    """One attention layer over one f32 key and value head, without rotation."""
     cache = [1, 1, "capacity", HEAD_SIZE]
 
     def port(name: str, shape: list[int | str], kind: int = TensorProto.FLOAT) -> object:
@@ -44,12 +44,17 @@ def make_probe() -> onnx.ModelProto:
         port("present_key_0", cache),
         port("present_value_0", cache),
     ]
-    model = helper.make_model(
-        helper.make_graph([node], "int8_cache", inputs, outputs),
+    return helper.make_model(
+        helper.make_graph([node], name, inputs, outputs),
         ir_version=IR_VERSION,
         opset_imports=[helper.make_opsetid("", OPSET), helper.make_opsetid(MICROSOFT, 1)],
         producer_name="boardvoice",
     )
+
+
+def make_probe() -> onnx.ModelProto:
+    """The layer over an int8 cache."""
+    model = attention_layer("int8_cache")
     ranges = KVRanges(frozenset())
     for name, scale in (("past_key_0", K_SCALE), ("past_value_0", V_SCALE)):
         ranges.observe({name: np.float32(127) * scale[None, None, None]}, 1)

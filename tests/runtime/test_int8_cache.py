@@ -44,7 +44,7 @@ class Wrong:
     def load(self, path: Path) -> Wrong:
         return self
 
-    def bind(self) -> Wrong:
+    def bind(self, *, fixed: bool = False) -> Wrong:
         self.arrays: dict[str, Array] = {}
         return self
 
@@ -54,7 +54,7 @@ class Wrong:
     output = input
 
     def run(self, *, give_back: bool = False) -> None:
-        rows = int8_cache._rows()
+        rows = int8_cache.probe_rows()
         stop = int(self.arrays["total_rows"])
         keys, values, heads = int8_cache._attention(rows)
         self.arrays["past_key_0"][0, 0, :stop] = keys[:stop]

@@ -1,0 +1,84 @@
+"""Which provider ran which nodes of a session, from ONNX Runtime's own profile of one run."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import onnxruntime as ort
+
+from edge_runtime.backends.ort_provider import CPU_PROVIDER
+
+# Where the arithmetic is. Shapes and indices may well be computed on the CPU.
+_HEAVY = frozenset({
+    "Attention", "Conv", "ConvTranspose", "DynamicQuantizeMatMul", "FusedConv", "FusedGemm",
+    "FusedMatMul", "Gemm", "GroupQueryAttention", "MatMul", "MatMulInteger",
+    "MatMulIntegerToFloat", "MatMulNBits", "MultiHeadAttention", "NhwcFusedConv", "QLinearMatMul",
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class NodeCensus:
+    """Nodes that ran.
+
+    Attributes:
+        nodes: Count by ONNX Runtime's provider name and operator.
+    """
+
+    nodes: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    @staticmethod
+    def read(profile: Path) -> NodeCensus:
+        """Read a profile that ONNX Runtime wrote."""
+        events = json.loads(profile.read_text(encoding="utf-8"))
+        nodes: Counter[tuple[str, str]] = Counter()
+        for event in events:
+            details = event.get("args") or {}
+            if event.get("cat") == "Node" and str(event.get("name", "")).endswith("_kernel_time"):
+                nodes[details.get("provider", ""), details.get("op_name", "")] += 1
+        return NodeCensus(nodes)
+
+    def on(self, provider: str) -> int:
+        """Nodes that a provider ran; one may stand for a whole compiled part of the graph."""
+        return sum(count for (name, _), count in self.nodes.items() if name == provider)
+
+    @property
+    def heavy_on_cpu(self) -> Counter[str]:
+        """Products, convolutions and attention that the CPU ran, by operator."""
+        found: Counter[str] = Counter()
+        for (provider, operator), count in self.nodes.items():
+            if provider == CPU_PROVIDER and operator in _HEAVY:
+                found[operator] += count
+        return found
+
+    def why_not_on(self, provider: str) -> str:
+        """Why a graph does not really run on a provider; empty when it does."""
+        heavy = self.heavy_on_cpu
+        if heavy:
+            words = ", ".join(f"{count} {operator}" for operator, count in sorted(heavy.items()))
+            return f"ONNX Runtime leaves {words} of it to the CPU"
+        if not self.on(provider):
+            return "none of its nodes ran there"
+        return ""
+
+
+@contextlib.contextmanager
+def counted(
+    options: ort.SessionOptions,
+) -> Iterator[Callable[[Any], NodeCensus]]:
+    """Have the session that is made with these options counted.
+
+    Yields:
+        A function that takes the session after its first run and says which provider ran what;
+        the session goes on without being profiled.
+    """
+    with tempfile.TemporaryDirectory(prefix="boardvoice-") as folder:
+        options.enable_profiling = True
+        options.profile_file_prefix = str(Path(folder) / "run")
+        yield lambda session: NodeCensus.read(Path(session.end_profiling()))

@@ -1,0 +1,166 @@
+"""A back end that gives every graph to the provider that the plan has for it, or to the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from device_profiles.providers import Provider, TensorRtProvider
+from device_profiles.schema import Profile
+from edge_runtime.backends.device_graph import DeviceGraph
+from edge_runtime.backends.live_session import OpenSession, live_session, open_session
+from edge_runtime.backends.node_census import counted
+from edge_runtime.backends.ort import OrtBackend, session_options
+from edge_runtime.backends.ort_provider import OrtProvider
+from edge_runtime.backends.protocol import Graph
+from edge_runtime.backends.tensorrt_options import ShapeRange, tensorrt_options
+from edge_runtime.bundle import Bundle, graph_name
+from edge_runtime.engines.builder import BuildEngine, build_engine
+from edge_runtime.engines.cache import EngineCache
+from edge_runtime.errors import BackendError, BoardvoiceError
+from edge_runtime.memory.guard import MemoryGuard
+from edge_runtime.placement import PlacementPlan
+from edge_runtime.placement_report import PlacementReport
+from edge_runtime.prepare.probe import GraphProbe
+
+PORTABLE = "portable"
+_MIB = 1 << 20
+# Per value: f32 while it is read, and f16 in the engine. Not measured.
+_BUILD_BYTES = 6
+# What CUDA, TensorRT and the builder's own structures take besides. Not measured.
+_BUILD_BASE = 512 * _MIB
+_VALUE_BYTES = {"f32": 4.0, "f16": 2.0, "int8": 1.0, "int4": 1.0}
+
+
+@dataclass(frozen=True)
+class PlacedBackend:
+    """Loads graphs where the plan says.
+
+    A graph is accepted on a provider only when its session has the provider, a run on it succeeds
+    and none of its products was left to the CPU. Otherwise the next provider is tried, and the
+    report says why.
+
+    Attributes:
+        cpu: For what runs on the CPU.
+        plan: Providers by graph.
+        profile: Their options.
+        bundle: What is loaded from.
+        report: Takes what went where, and why not elsewhere.
+        probes: Inputs to try each graph with, the smallest first.
+        ranges: Shapes of dynamic inputs by graph and input.
+        engines: Where TensorRT's engines lie.
+        guard: Asked before an engine is built.
+        open: Makes sessions.
+        build: Builds engines.
+    """
+
+    cpu: OrtBackend
+    plan: PlacementPlan
+    profile: Profile
+    bundle: Bundle
+    report: PlacementReport
+    probes: Mapping[str, tuple[GraphProbe, ...]]
+    ranges: Mapping[str, Mapping[str, ShapeRange]]
+    engines: EngineCache
+    guard: MemoryGuard = field(default_factory=MemoryGuard)
+    open: OpenSession = open_session
+    build: BuildEngine = build_engine
+
+    def load(self, path: Path) -> Graph:
+        """Load a graph file. See `Backend.load`."""
+        graph = graph_name(path.name)
+        for provider in self.plan.chain(graph):
+            try:
+                loaded = self._load_on(provider, graph, path)
+            except BoardvoiceError as error:
+                cause = error.message.removeprefix(f"{path.name}: ")
+                self.report.refused(graph, provider.name, f"{cause}. {error.remedy}".strip(" ."))
+            else:
+                self.report.placed(graph, provider.name)
+                return loaded
+        loaded_here = self.cpu.load(path)
+        self.report.placed(graph, "cpu")
+        return loaded_here
+
+    def _load_on(self, entry: Provider, graph: str, path: Path) -> DeviceGraph:
+        provider = OrtProvider.of(entry)
+        chain = [provider]
+        if isinstance(entry, TensorRtProvider):
+            path = self._portable(graph, path)
+            chain = self._with_engine(entry, provider, graph, path)
+        try:
+            return self._try(chain, graph, path)
+        except BackendError as error:
+            if not chain[0].captures:
+                raise
+            plain = [one.without_capture() for one in chain]
+            loaded = self._try(plain, graph, path)
+            self.report.note(
+                f"{graph} runs on {entry.name} without CUDA graphs: {error.message.rstrip('.')}."
+            )
+            return loaded
+
+    def _try(self, chain: list[OrtProvider], graph: str, path: Path) -> DeviceGraph:
+        options = session_options(
+            self.cpu.threads, spinning=self.cpu.spinning, settings=self.cpu.settings
+        )
+        with counted(options) as census:
+            session = live_session(self.open, path, options, chain)
+            loaded = DeviceGraph(path.stem, session, chain[0])
+            if probes := self.probes.get(graph):
+                loaded.run_probe(probes[0])
+            found = census(session)
+        reason = found.why_not_on(chain[0].ort_name) if probes else ""
+        if reason:
+            raise BackendError(reason, remedy=_remedy(found.heavy_on_cpu.keys()))
+        return loaded
+
+    def _portable(self, graph: str, path: Path) -> Path:
+        portable = path.with_name(f"{graph}.{PORTABLE}.onnx")
+        if f"graphs/{portable.name}" not in self.bundle.manifest.files:
+            raise BackendError(
+                "the bundle has no graph of it in standard operators",
+                remedy="Export it again, with int8, f16 or f32 for the flow.",
+            )
+        self.bundle.verify_graph(f"graphs/{portable.name}")
+        return portable
+
+    def _with_engine(
+        self, entry: TensorRtProvider, provider: OrtProvider, graph: str, path: Path
+    ) -> list[OrtProvider]:
+        """Build the engine unless it is there; the providers of the session that loads it."""
+        name = f"graphs/{path.name}"
+        plain = tensorrt_options(entry, self.profile.flow, path, self.ranges.get(graph, {}), None)
+        folder = self.engines.folder(self.bundle, name, {**provider.options, **plain})
+        cached = tensorrt_options(
+            entry, self.profile.flow, path, self.ranges.get(graph, {}), folder
+        )
+        chain = [provider.with_options(cached)]
+        # What TensorRT does not take, CUDA does.
+        chain += [OrtProvider.of(one).without_capture() for one in self.plan.general]
+        if entry.engine_cache and self.engines.is_built(folder):
+            return chain
+        weights = self.bundle.manifest.files.get(f"graphs/{graph}.weights")
+        values = (weights.size if weights else 0) / _VALUE_BYTES[self.bundle.manifest.weights]
+        needed = int(values * _BUILD_BYTES) + _BUILD_BASE + entry.workspace_mib * _MIB
+        self.guard.reserve(needed, f"Building TensorRT's engine of {graph}")
+        if not entry.engine_cache:
+            # Nothing would be left of a build in another process.
+            return chain
+        try:
+            self.engines.clear(folder)
+            self.build(path, chain, self.cpu.threads)
+            self.engines.mark_built(folder)
+        except OSError as error:
+            raise BackendError(
+                f"its engine cannot be kept in {folder}: {error.strerror or error}",
+                remedy="Make the state folder writable, or name another with BOARDVOICE_STATE.",
+            ) from error
+        return chain
+
+
+def _remedy(operators: object) -> str:
+    if "DynamicQuantizeMatMul" in list(operators):  # type: ignore[call-overload]
+        return "Export with int8-128, f16 or f32 for it, see docs/providers.md."
+    return ""
