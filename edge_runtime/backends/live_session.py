@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,9 @@ import onnxruntime as ort
 
 from edge_runtime.backends.ort_provider import CPU_PROVIDER, OrtProvider
 from edge_runtime.errors import BackendError
+
+# Such as "/src/file.cc:12 void onnxruntime::f(const T&) "; what follows is for people.
+_SOURCE = re.compile(r"^/\S+\.(?:cc|cpp|h|cu|cuh):\d+ .*?\)\s+(?=[A-Z])")
 
 
 class OpenSession(Protocol):
@@ -41,8 +45,9 @@ def open_session(
 
 
 def first_line(error: Exception) -> str:
-    """What an error of ONNX Runtime says, without its further lines."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+    """What an error of ONNX Runtime says, without its further lines and its place in the source."""
+    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return _SOURCE.sub("", line).rstrip(".")
 
 
 def why_not_live(session: Any, provider: OrtProvider) -> str:
@@ -57,7 +62,7 @@ def why_not_live(session: Any, provider: OrtProvider) -> str:
     rest = ", ".join(name.removesuffix("ExecutionProvider") for name in found) or "nothing"
     return (
         f"ONNX Runtime {ort.__version__} made the session without it and without an error, on "
-        f"{rest} alone; its log says which library is missing"
+        f"{rest} alone"
     )
 
 

@@ -25,6 +25,7 @@ from edge_runtime.backends.node_census import counted
 from edge_runtime.backends.ort import OrtGraph, session_options
 from edge_runtime.backends.ort_provider import OrtProvider
 from edge_runtime.backends.protocol import Graph
+from edge_runtime.backends.provider_library import missing_library
 from edge_runtime.backends.tensorrt_options import ShapeRange, tensorrt_options
 from edge_runtime.errors import BackendError
 
@@ -107,6 +108,9 @@ def _check(
         provider = provider.with_options(options)
     reason = why_not_trusted(LAYERS, provider, open_)
     if reason:
+        library = missing_library(provider.ort_name)
+        if library:
+            reason += f"; {library} is not found"
         return replace(check, reason=reason, remedy=_LIBRARIES)
     if isinstance(entry, (CpuProvider, TensorRtProvider)):
         # The one is tried with the cache's own type where that matters; the other never gets the
