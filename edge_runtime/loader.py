@@ -10,6 +10,9 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType, NoneType
+from typing import Any
+
+from pydantic import ValidationError
 
 from device_profiles.catalog import ProfileLoadError, load_profile
 from device_profiles.schema import Profile
@@ -19,7 +22,7 @@ from edge_runtime.backends.placed import PlacedBackend
 from edge_runtime.backends.protocol import Backend
 from edge_runtime.backends.providers import check_providers
 from edge_runtime.backends.session_settings import SessionSettings
-from edge_runtime.bundle import MANIFEST, Bundle
+from edge_runtime.bundle import MANIFEST, Bundle, describe_errors
 from edge_runtime.engines.cache import EngineCache
 from edge_runtime.errors import (
     BackendError,
@@ -163,13 +166,9 @@ def open_device(bundle_folder: str | Path, options: LoadOptions) -> tuple[Bundle
         prepared=prepared.folder if prepared is not None else None,
         settings=settings,
     )
-    family, report = family_module(bundle), PlacementReport()
-    backend = PlacedBackend(
-        cpu, plan, profile, bundle, report,
-        family.probes(bundle.manifest.model, profile.kv.dtype),
-        family.shape_ranges(bundle.manifest.model),
-        engines, guard,
-    )  # fmt: skip
+    report = PlacementReport()
+    probes, ranges = ({}, {}) if plan.only_cpu else _inputs(bundle, profile)
+    backend = PlacedBackend(cpu, plan, profile, bundle, report, probes, ranges, engines, guard)
     costs = prepared.info.costs if prepared is not None else {}
     return bundle, Resources(
         backend, profile, guard, costs, reason, fallback,
@@ -271,6 +270,17 @@ def parse_size(text: str) -> int:
     if not 1 <= count < 2**62:
         raise ValueError(f"{text!r} is no size; write 800M or 1.5G")
     return int(count)
+
+
+def _inputs(bundle: Bundle, profile: Profile) -> tuple[Any, Any]:
+    """Inputs to try graphs with, and ranges of their shapes."""
+    family, model = family_module(bundle), bundle.manifest.model
+    try:
+        return family.probes(model, profile.kv.dtype), family.shape_ranges(model)
+    except ValidationError as error:
+        raise BundleError(
+            f"{bundle.folder / MANIFEST}: {describe_errors(error)}.", remedy="Export it again."
+        ) from error
 
 
 def _not_wanted(bundle: Bundle, profile: Profile, options: LoadOptions) -> str:

@@ -113,8 +113,9 @@ def _explain(arguments: argparse.Namespace) -> int:
         checks = check_providers(found.profile, cache=engine_cache(found.profile).micro)
     missing = shortfalls(found.profile, installed_versions(facts))
     notes = [f"Profile {found.profile.name}: {one.reason}. {one.remedy}" for one in missing]
-    if here:
-        notes += plan_placement(found.profile, checks, missing).notes
+    # Elsewhere they are taken to work: what is left to say does not depend on them.
+    assumed = checks or [ProviderCheck(one.name, one.name) for one in found.profile.providers]
+    notes += plan_placement(found.profile, assumed, missing).notes
     limits = current_limits(
         MemorySettings(reserve_bytes=found.profile.memory.reserve_mib * _MIB), root
     )
