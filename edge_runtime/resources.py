@@ -84,7 +84,9 @@ class Resources:
             self._give_up(graph, error)
         # Prepared files were trusted in place of these.
         bundle.verify_graph(name)
-        return self._load(self.plain, bundle, name)
+        loaded = self._load(self.plain, bundle, name)
+        self.placement.placed(graph, "cpu")
+        return loaded
 
     def _load(self, backend: Backend, bundle: Bundle, name: str) -> Graph:
         graph, path = graph_name(name), bundle.path(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -60,6 +61,8 @@ class DeviceBinding:
     """
 
     def __init__(self, name: str, session: Any, provider: OrtProvider, *, fixed: bool) -> None:
+        self.captured = fixed and provider.captures
+        self._capture = str(next(_ids)) if self.captured else ""
         self._name = name
         self._session = session
         self._provider = provider
@@ -68,8 +71,6 @@ class DeviceBinding:
         self._outputs: dict[int, tuple[Array, ort.OrtValue]] = {}
         self._host: list[tuple[Array, ort.OrtValue]] = []
         self._pushed: set[int] = set()
-        self.captured = fixed and provider.captures
-        self._capture = str(next(_ids)) if self.captured else ""
 
     def input(self, name: str, array: Array) -> None:
         """Bind an input. See `Binding.input`."""
@@ -120,7 +121,9 @@ class DeviceBinding:
         # Captured runs hold device memory until they are released or the session ends.
         release = getattr(self._session, "release_captured_graph", None)
         if self._capture and release is not None:
-            release(int(self._capture))
+            # One that never ran was not captured, and older versions cannot release at all.
+            with contextlib.suppress(Exception):
+                release(int(self._capture))
 
     def _twin(self, array: Array) -> ort.OrtValue:
         if not array.flags.c_contiguous:

@@ -74,7 +74,8 @@ class PlacedBackend:
             try:
                 loaded = self._load_on(provider, graph, path)
             except BoardvoiceError as error:
-                cause = error.message.removeprefix(f"{path.name}: ")
+                # Which file of the graph it was is of no interest here.
+                cause = error.message.rpartition(".onnx: ")[2]
                 self.report.refused(graph, provider.name, f"{cause}. {error.remedy}".strip(" ."))
             else:
                 self.report.placed(graph, provider.name)
