@@ -50,5 +50,6 @@ def _run(graph: Graph, golden: GoldenGraph, run: GoldenRun, carried: Arrays) -> 
             binding.output(target, array)
             following[source] = array
     binding.run(give_back=True)
+    binding.sync()
     carried.update(following)
     return outputs

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from edge_runtime.backends.device_graph import DeviceGraph
 from edge_runtime.backends.ort import OrtGraph
 from edge_runtime.backends.protocol import Graph
 from edge_runtime.bundle import Bundle
@@ -166,6 +167,6 @@ def _test(
 
 def provider_of(graph: Graph) -> str:
     """What really runs a graph: the first provider that its live session has."""
-    if isinstance(graph, OrtGraph):
+    if isinstance(graph, (OrtGraph, DeviceGraph)):
         return str(graph.session.get_providers()[0])
     return type(graph).__name__

@@ -89,4 +89,4 @@ def _read(nodes: Sequence[onnx.NodeProto], known: set[str]) -> tuple[str, ...]:
 
 def _bytes(tensor: onnx.TensorProto) -> int:
     size = int(helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
-    return size * prod(tensor.dims)
+    return size * int(prod(tensor.dims))

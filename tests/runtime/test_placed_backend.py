@@ -16,6 +16,8 @@ from device_profiles.providers import CpuProvider, CudaProvider, TensorRtProvide
 from device_profiles.schema import KvSection, MemorySection, Profile
 from edge_runtime.backends.providers import ProviderCheck
 from edge_runtime.errors import BackendError, ProfileError
+from edge_runtime.golden.selftest import selftest
+from edge_runtime.loader import LoadOptions, open_device
 from edge_runtime.placement import plan_placement
 from edge_runtime.requirements import Shortfall
 from edge_runtime.voice import Voice
@@ -287,3 +289,13 @@ def test_the_npu_is_not_there_yet_and_old_drivers_are_named() -> None:
     (note,) = plan_placement(rock, passed, [Shortfall("rknpu_driver", "0.9.6", "0.8.2")]).notes
     assert "no NPU back end" in note
     assert "this is 0.8.2" in note
+
+
+def test_golden_vectors_are_replayed_where_the_graphs_run(
+    f32_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_stand_in(monkeypatch, StandIn())
+    options = LoadOptions(profile=profile(CUDA), threads=1)
+    outcome = selftest(*open_device(f32_bundle, options))
+    assert outcome.passed
+    assert {result.provider for result in outcome.results} == {"CUDAExecutionProvider"}
