@@ -4,6 +4,7 @@
 
 `quality` speaks some sentences; every other way of solving then gets the same conditioning,
 previous patch and noise for each patch (teacher-forced), so that only the solver differs.
+Whole patches are timed as well: each preset speaks in turn, --rounds times; medians.
 With --tried also what is no preset: other numbers of steps, and guidance that is skipped or whose
 unguided half is kept from an earlier evaluation. Distances of seeded weights say little: their
 velocity field is not a trained one's.
@@ -12,6 +13,7 @@ velocity field is not a trained one's.
 from __future__ import annotations
 
 import argparse
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -20,11 +22,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from edge_runtime.bench.measure import BenchPlan, sample_run
 from edge_runtime.cancel import CancelToken
-from edge_runtime.loader import LoadOptions, open_device
+from edge_runtime.loader import LoadOptions, family_module, open_device
 from edge_runtime.noise import SeededNoise
 from edge_runtime.presets import PRESETS
 from edge_runtime.speech import SpeechMetrics, SpeechOptions
+from edge_runtime.voice import Voice
 from edge_runtime.voxcpm2.flow import FlowSolver
 from edge_runtime.voxcpm2.model import VoxCpm2Model
 from edge_runtime.voxcpm2.prompt import VoicePrompt
@@ -36,6 +40,7 @@ TEXTS = (
     "The next train to the city leaves at half past nine.",
     "Please take your card and your receipt.",
 )
+_TIMED = 8
 # What the second half of guidance is at an evaluation: computed, kept, or left out.
 Half = Callable[[int, int], str]
 
@@ -103,6 +108,7 @@ def main() -> None:
     parser.add_argument("--patches", type=int, default=40, help="most patches per sentence")
     parser.add_argument("--all-patches", action="store_true", help="never stop before --patches")
     parser.add_argument("--threads", type=int)
+    parser.add_argument("--rounds", type=int, default=3, help="runs of 8 patches per preset")
     parser.add_argument("--tried", action="store_true")
     arguments = parser.parse_args()
     bundle, resources = open_device(
@@ -115,7 +121,7 @@ def main() -> None:
     count = sum(map(len, calls))
     kind = "seeded" if bundle.manifest.synthetic else "trained"
     print(f"\n{bundle.manifest.name}, {bundle.manifest.weights}, {kind} weights, {count} patches\n")
-    print("| solver | evaluations | ms per patch | latent SNR, dB | log-spectral distance, dB |")
+    print("| solver | evaluations | solver, ms | latent SNR, dB | log-spectral distance, dB |")
     print("|---|---|---|---|---|")
     for name, solver, evaluations in _solvers(model, tried=arguments.tried):
         for mu, cond, noise, _ in calls[0][:2]:
@@ -131,6 +137,23 @@ def main() -> None:
         shown = "same bits" if np.isinf(snr) else f"{snr:.1f}"
         print(f"| {name} | {evaluations} | {spent:.1f} | {shown} | {distance:.2f} |")
         sys.stdout.flush()
+    whole = family_module(bundle).load(bundle, resources)
+    _time_patches(Voice(whole, bundle.manifest, resources), arguments.rounds)
+
+
+def _time_patches(voice: Voice, rounds: int) -> None:
+    """A table of whole patches, after the first audio, with everything that goes beside."""
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in PRESETS}
+    for number in range(rounds + 1):
+        for name in PRESETS:
+            plan = BenchPlan(TEXTS[0], patches=_TIMED, options=SpeechOptions(preset=name))
+            run = sample_run(voice, plan)
+            # The first round warms up.
+            found[name] += zip(run.patch_ms, run.patch_cpu_s, strict=True) if number else []
+    print("\n| preset | ms per patch | CPU-s per patch | patches |\n|---|---|---|---|")
+    for name, patches in found.items():
+        wall, cpu = (statistics.median(each) for each in zip(*patches, strict=True))
+        print(f"| {name} | {wall:.0f} | {cpu:.3f} | {len(patches)} |")
 
 
 def _solvers(model: VoxCpm2Model, *, tried: bool) -> Iterator[tuple[str, FlowSolver, str]]:
