@@ -143,7 +143,7 @@ def open_device(bundle_folder: str | Path, options: LoadOptions) -> tuple[Bundle
             kv_fallback=kv_fallback, runtime=runtime,
         )  # fmt: skip
     engines = engine_cache(profile)
-    plan = place_graphs(profile, engines)
+    plan = place_graphs(profile, engines, guard)
     for note in plan.notes:
         _LOG.warning("%s", note)
     if not plan.only_cpu and profile.runtime.overlap_vae == "auto" and runtime.source != "tuned":
@@ -166,19 +166,19 @@ def open_device(bundle_folder: str | Path, options: LoadOptions) -> tuple[Bundle
         prepared=prepared.folder if prepared is not None else None,
         settings=settings,
     )
-    report = PlacementReport()
-    probes, ranges = ({}, {}) if plan.only_cpu else _inputs(bundle, profile)
-    backend = PlacedBackend(cpu, plan, profile, bundle, report, probes, ranges, engines, guard)
+    backend = placed_backend(cpu, plan, profile, bundle, engines, guard)
     costs = prepared.info.costs if prepared is not None else {}
     return bundle, Resources(
         backend, profile, guard, costs, reason, fallback,
         kv_fallback=kv_fallback, runtime=runtime, notes=plan.notes,
-        prepared=prepared, plain=replace(cpu, prepared=None), placement=report,
+        prepared=prepared, plain=replace(cpu, prepared=None), placement=backend.report,
         on_device=lambda graph: bool(plan.chain(graph)),
     )  # fmt: skip
 
 
-def place_graphs(profile: Profile, engines: EngineCache) -> PlacementPlan:
+def place_graphs(
+    profile: Profile, engines: EngineCache, guard: MemoryGuard | None = None
+) -> PlacementPlan:
     """Which providers work here, and so which graph may run where.
 
     Raises:
@@ -187,13 +187,32 @@ def place_graphs(profile: Profile, engines: EngineCache) -> PlacementPlan:
     """
     missing = shortfalls(profile)
     require(profile, missing)
-    checks = check_providers(profile, cache=engines.micro)
+    checks = check_providers(profile, engines=engines, guard=guard)
     if not checks[-1].passed:
         raise BackendError(
             f"ONNX Runtime's CPU provider cannot be used: {checks[-1].reason}.",
             remedy="Install another version of onnxruntime.",
         )
     return plan_placement(profile, checks, missing)
+
+
+def placed_backend(
+    cpu: OrtBackend,
+    plan: PlacementPlan,
+    profile: Profile,
+    bundle: Bundle,
+    engines: EngineCache,
+    guard: MemoryGuard,
+) -> PlacedBackend:
+    """The back end that follows a plan.
+
+    Raises:
+        BundleError: The manifest's description is wrong.
+    """
+    probes, ranges = ({}, {}) if plan.only_cpu else _inputs(bundle, profile)
+    return PlacedBackend(
+        cpu, plan, profile, bundle, PlacementReport(), probes, ranges, engines, guard
+    )
 
 
 def engine_cache(profile: Profile) -> EngineCache:

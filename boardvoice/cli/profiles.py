@@ -110,7 +110,7 @@ def _explain(arguments: argparse.Namespace) -> int:
     here = root.resolve() == Path("/")
     checks: tuple[ProviderCheck, ...] = ()
     if here:
-        checks = check_providers(found.profile, cache=engine_cache(found.profile).micro)
+        checks = check_providers(found.profile, engines=engine_cache(found.profile))
     missing = shortfalls(found.profile, installed_versions(facts))
     notes = [f"Profile {found.profile.name}: {one.reason}. {one.remedy}" for one in missing]
     # Elsewhere they are taken to work: what is left to say does not depend on them.

@@ -16,7 +16,7 @@ from edge_runtime.backends.ort_provider import OrtProvider
 from edge_runtime.backends.protocol import Graph
 from edge_runtime.backends.tensorrt_options import ShapeRange, tensorrt_options
 from edge_runtime.bundle import Bundle, graph_name
-from edge_runtime.engines.builder import BuildEngine, build_engine
+from edge_runtime.engines.builder import BUILD_BASE_BYTES, BuildEngine, build_engine
 from edge_runtime.engines.cache import EngineCache
 from edge_runtime.errors import BackendError, BoardvoiceError
 from edge_runtime.memory.guard import MemoryGuard
@@ -28,8 +28,6 @@ PORTABLE = "portable"
 _MIB = 1 << 20
 # Per value: f32 while it is read, and f16 in the engine. Not measured.
 _BUILD_BYTES = 6
-# What CUDA, TensorRT and the builder's own structures take besides. Not measured.
-_BUILD_BASE = 512 * _MIB
 _VALUE_BYTES = {"f32": 4.0, "f16": 2.0, "int8": 1.0, "int4": 1.0}
 
 
@@ -83,6 +81,27 @@ class PlacedBackend:
         loaded_here = self.cpu.load(path)
         self.report.placed(graph, "cpu")
         return loaded_here
+
+    def build_engines(self) -> dict[str, Path]:
+        """Build what TensorRT is to run, ahead of the first load; the report takes what fails.
+
+        Returns:
+            Folders by graph, of engines that were there already too.
+        """
+        found = {}
+        for graph, file in self.bundle.graphs(self.profile.kv.dtype).items():
+            for entry in self.plan.chain(graph):
+                if not isinstance(entry, TensorRtProvider) or not entry.engine_cache:
+                    continue
+                provider = OrtProvider.of(entry)
+                try:
+                    path = self._portable(graph, self.bundle.path(file))
+                    chain = self._with_engine(entry, provider, graph, path)
+                except BoardvoiceError as error:
+                    self.report.refused(graph, entry.name, f"{error.message} {error.remedy}")
+                else:
+                    found[graph] = Path(chain[0].options["trt_engine_cache_path"])
+        return found
 
     def _load_on(self, entry: Provider, graph: str, path: Path) -> DeviceGraph:
         provider = OrtProvider.of(entry)
@@ -144,20 +163,11 @@ class PlacedBackend:
             return chain
         weights = self.bundle.manifest.files.get(f"graphs/{graph}.weights")
         values = (weights.size if weights else 0) / _VALUE_BYTES[self.bundle.manifest.weights]
-        needed = int(values * _BUILD_BYTES) + _BUILD_BASE + entry.workspace_mib * _MIB
+        needed = int(values * _BUILD_BYTES) + BUILD_BASE_BYTES + entry.workspace_mib * _MIB
         self.guard.reserve(needed, f"Building TensorRT's engine of {graph}")
-        if not entry.engine_cache:
-            # Nothing would be left of a build in another process.
-            return chain
-        try:
-            self.engines.clear(folder)
-            self.build(path, chain, self.cpu.threads)
-            self.engines.mark_built(folder)
-        except OSError as error:
-            raise BackendError(
-                f"its engine cannot be kept in {folder}: {error.strerror or error}",
-                remedy="Make the state folder writable, or name another with BOARDVOICE_STATE.",
-            ) from error
+        if entry.engine_cache:
+            # Where it is not kept, nothing would be left of a build in another process.
+            self.engines.make(folder, lambda: self.build(path, chain, self.cpu.threads))
         return chain
 
 

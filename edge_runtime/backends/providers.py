@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import onnxruntime as ort
 
@@ -27,7 +26,10 @@ from edge_runtime.backends.ort_provider import OrtProvider
 from edge_runtime.backends.protocol import Graph
 from edge_runtime.backends.provider_library import missing_library
 from edge_runtime.backends.tensorrt_options import ShapeRange, tensorrt_options
-from edge_runtime.errors import BackendError
+from edge_runtime.engines.builder import BUILD_BASE_BYTES, BuildEngine, build_engine
+from edge_runtime.engines.cache import EngineCache
+from edge_runtime.errors import BackendError, BoardvoiceError
+from edge_runtime.memory.guard import MemoryGuard
 
 _LOG = logging.getLogger("boardvoice")
 _MICRO_SHAPES = {
@@ -71,42 +73,50 @@ class ProviderCheck:
 def check_providers(
     profile: Profile,
     *,
-    cache: Path | None = None,
+    engines: EngineCache | None = None,
+    guard: MemoryGuard | None = None,
     open_: OpenSession = open_session,
+    build: BuildEngine = build_engine,
     available: Callable[[], Sequence[str]] = ort.get_available_providers,
 ) -> tuple[ProviderCheck, ...]:
     """Try every provider of a profile, in its order.
 
     Args:
         profile: Names them, with their options.
-        cache: Folder for what TensorRT builds on the way; None builds it anew each time.
+        engines: Keeps the micro-model's TensorRT engine; None builds it anew, in this process.
+        guard: Asked before TensorRT is started; by default one with no limits of the user's.
         open_: Makes sessions.
+        build: Builds engines.
         available: Providers of this build of ONNX Runtime.
     """
-    return tuple(
-        _check(provider, profile, cache, open_, available()) for provider in profile.providers
-    )
+    tools = _Tools(engines, guard or MemoryGuard(), open_, build, available())
+    return tuple(_check(provider, profile, tools) for provider in profile.providers)
 
 
-def _check(
-    entry: Provider,
-    profile: Profile,
-    cache: Path | None,
-    open_: OpenSession,
-    available: Sequence[str],
-) -> ProviderCheck:
+@dataclass(frozen=True)
+class _Tools:
+    engines: EngineCache | None
+    guard: MemoryGuard
+    open: OpenSession
+    build: BuildEngine
+    available: Sequence[str]
+
+
+def _check(entry: Provider, profile: Profile, tools: _Tools) -> ProviderCheck:
     provider = OrtProvider.of(entry).without_capture()
     check = ProviderCheck(provider.name, provider.ort_name)
-    if provider.ort_name not in available:
+    if provider.ort_name not in tools.available:
         return replace(
             check,
             reason=f"this build of ONNX Runtime {ort.__version__} does not have it",
             remedy=_OTHER_BUILD,
         )
-    if isinstance(entry, TensorRtProvider):
-        options = tensorrt_options(entry, profile.flow, LAYERS.file, _MICRO_SHAPES, cache)
-        provider = provider.with_options(options)
-    reason = why_not_trusted(LAYERS, provider, open_)
+    try:
+        if isinstance(entry, TensorRtProvider):
+            provider = _with_engine(entry, profile, provider, tools)
+        reason = why_not_trusted(LAYERS, provider, tools.open)
+    except BoardvoiceError as error:
+        reason = error.message.rpartition(".onnx: ")[2].rstrip(".")
     if reason:
         library = missing_library(provider.ort_name)
         if library:
@@ -116,7 +126,24 @@ def _check(
         # The one is tried with the cache's own type where that matters; the other never gets the
         # language model.
         return check
-    return replace(check, attention=why_not_trusted(ATTENTION, provider, open_))
+    return replace(check, attention=why_not_trusted(ATTENTION, provider, tools.open))
+
+
+def _with_engine(
+    entry: TensorRtProvider, profile: Profile, provider: OrtProvider, tools: _Tools
+) -> OrtProvider:
+    """TensorRT with the micro-model's engine, built by another process unless it is there."""
+    folder = None
+    if tools.engines is not None and entry.engine_cache:
+        plain = tensorrt_options(entry, profile.flow, LAYERS.file, _MICRO_SHAPES, None)
+        folder = tools.engines.micro({**provider.options, **plain})
+    options = tensorrt_options(entry, profile.flow, LAYERS.file, _MICRO_SHAPES, folder)
+    provider = provider.with_options(options)
+    if tools.engines is None or folder is None or not tools.engines.is_built(folder):
+        tools.guard.reserve(BUILD_BASE_BYTES, "Starting TensorRT")
+        if tools.engines is not None and folder is not None:
+            tools.engines.make(folder, lambda: tools.build(LAYERS.file, [provider], 1))
+    return provider
 
 
 def why_not_trusted(

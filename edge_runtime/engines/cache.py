@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import onnxruntime
 from device_profiles.detect import detect
 from edge_runtime.atomic import atomic_file, remove_folder
 from edge_runtime.bundle import MANIFEST, Bundle, graph_name, sha256_of
+from edge_runtime.errors import BackendError
 
 FOLDER = "engines"
 # Written last: a folder without it holds the leavings of a build that did not end.
@@ -44,10 +45,9 @@ class EngineCache:
         """The cache of this device."""
         return EngineCache(state, device_words(root))
 
-    @property
-    def micro(self) -> Path:
+    def micro(self, options: Mapping[str, str]) -> Path:
         """Folder for the micro-model's engine."""
-        return self.state / FOLDER / f"micro-{_digest(self.device)}"
+        return self.state / FOLDER / f"micro-model-{_digest(self.device, *_words(options))}"
 
     def folder(self, bundle: Bundle, file: str, options: Mapping[str, str]) -> Path:
         """Folder for one graph.
@@ -60,8 +60,7 @@ class EngineCache:
         files = bundle.manifest.files
         weights = f"{file.rpartition('/')[0]}/{graph_name(file)}.weights"
         hashes = [files[name].sha256 for name in (file, weights) if name in files]
-        words = [f"{key}={value}" for key, value in sorted(options.items())]
-        rest = _digest(self.device, *hashes, *words)
+        rest = _digest(self.device, *hashes, *_words(options))
         return self.state / FOLDER / f"{_prefix(bundle)}-{graph_name(file)}-{rest}"
 
     def is_built(self, folder: Path) -> bool:
@@ -73,22 +72,26 @@ class EngineCache:
                 os.utime(done)
         return done.is_file()
 
-    def clear(self, folder: Path) -> None:
-        """Make an empty folder, without what a build that was killed left.
+    def make(self, folder: Path, build: Callable[[], None]) -> None:
+        """Build into a folder that has nothing of a build that was killed.
 
         Raises:
-            OSError: It cannot be written.
+            BackendError: The folder cannot be written, or what ``build`` raises.
         """
-        if folder.exists():
-            remove_folder(folder)
-        folder.mkdir(parents=True)
+        try:
+            if folder.exists():
+                remove_folder(folder)
+            folder.mkdir(parents=True)
+            build()
+            self._mark_built(folder)
+        except OSError as error:
+            raise BackendError(
+                f"its engine cannot be kept in {folder}: {error.strerror or error}",
+                remedy="Make the state folder writable, or name another with BOARDVOICE_STATE.",
+            ) from error
 
-    def mark_built(self, folder: Path) -> None:
-        """Note that a build has ended well, and drop older engines of the same graph.
-
-        Raises:
-            OSError: It cannot be written.
-        """
+    def _mark_built(self, folder: Path) -> None:
+        """Note that a build has ended well, and drop older engines of the same graph."""
         with atomic_file(folder / DONE) as stream:
             stream.write(f"{self.device}\n".encode())
         kind = folder.name.rpartition("-")[0]
@@ -118,6 +121,10 @@ def _used(folder: Path) -> float:
 
 def _prefix(bundle: Bundle) -> str:
     return sha256_of(bundle.folder / MANIFEST)[:16]
+
+
+def _words(options: Mapping[str, str]) -> list[str]:
+    return [f"{key}={value}" for key, value in sorted(options.items())]
 
 
 def _digest(*parts: str) -> str:

@@ -70,11 +70,17 @@ def test_an_engine_belongs_to_graph_device_and_options(
         here.folder(bundle, FLOW, {}),
         here.folder(Bundle.open(int8_bundle), FLOW, options),
         EngineCache(tmp_path, "orin 10.4").folder(bundle, FLOW, options),
-        here.micro,
+        here.micro({}),
+        here.micro(options),
     }
-    assert len(folders) == 5
+    assert len(folders) == 6
     assert {folder.parent for folder in folders} == {tmp_path / "engines"}
     assert here.folder(bundle, FLOW, options) in folders
+
+
+def killed(folder: Path) -> None:
+    (folder / "half.engine").touch()
+    raise BackendError("killed")
 
 
 def test_the_latest_two_engines_of_a_graph_are_kept(f32_bundle: Path, tmp_path: Path) -> None:
@@ -82,14 +88,15 @@ def test_the_latest_two_engines_of_a_graph_are_kept(f32_bundle: Path, tmp_path: 
     folders = [cache.folder(bundle, FLOW, {"level": str(level)}) for level in range(3)]
     for age, folder in enumerate(folders):
         assert not cache.is_built(folder)
-        cache.clear(folder)
-        (folder / "half.engine").touch()
+        with pytest.raises(BackendError, match="killed"):
+            cache.make(folder, lambda folder=folder: killed(folder))
+        assert (folder / "half.engine").exists()
         assert not cache.is_built(folder), "no build has ended there"
-        cache.mark_built(folder)
+        cache.make(folder, lambda: None)
+        assert cache.is_built(folder)
+        assert not (folder / "half.engine").exists()
         os.utime(folder / "engine.done", (1000 + age, 1000 + age))
     assert [folder.exists() for folder in folders] == [False, True, True]
-    cache.clear(folders[2])
-    assert list(folders[2].iterdir()) == []
 
 
 def test_the_device_is_chip_system_and_libraries(tmp_path: Path) -> None:

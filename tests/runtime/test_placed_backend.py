@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from stand_in_provider import Builds, StandIn, use_stand_in
 
+from boardvoice.main import main
 from device_profiles.catalog import load_profile
 from device_profiles.flow_placement import FlowSection
 from device_profiles.hardware import RequiresSection
@@ -213,8 +215,8 @@ def test_the_flow_is_built_by_tensorrt_once_with_every_shape(
     assert set(places.values()) == {"cuda"}
     assert np.abs(audio - on_cpu).max() < 1e-3, "other operators, the same numbers"
     assert not [note for note in warnings if "noise" not in note]
-    ((file, chain),) = builds.asked
-    assert file == "flow.portable.onnx"
+    (chain,) = builds.of("flow.portable.onnx")
+    assert {name for name, _ in builds.asked} == {"flow.portable.onnx", "micro_layers.onnx"}
     assert [one.name for one in chain] == ["tensorrt", "cuda"]
     options = chain[0].options
     hidden = voice.manifest.model["flow"]["hidden"]
@@ -230,10 +232,10 @@ def test_the_flow_is_built_by_tensorrt_once_with_every_shape(
         options
     ]
     speak(f32_bundle, board)
-    assert len(builds.asked) == 1
+    assert len(builds.asked) == 2, "nothing is built twice"
     coarse = TensorRtProvider(name="tensorrt", builder_level=1)
     speak(f32_bundle, profile(CUDA, coarse, place="tensorrt"))
-    assert len(builds.asked) == 2
+    assert len(builds.of("flow.portable.onnx")) == 2
 
 
 @pytest.mark.parametrize("error", [BackendError("the process that builds its engine was killed")])
@@ -264,7 +266,7 @@ def test_an_engine_is_not_built_without_room(
     board = profile(CUDA, TensorRtProvider(name="tensorrt", workspace_mib=1 << 22),
                     place="tensorrt")  # fmt: skip
     voice, _, warnings = speak(f32_bundle, board)
-    assert not builds.asked
+    assert not builds.of("flow.portable.onnx")
     assert voice.resources.placement.places["flow"] == "cuda"
     assert any("Building TensorRT's engine of flow needs" in note for note in warnings)
 
@@ -299,3 +301,30 @@ def test_golden_vectors_are_replayed_where_the_graphs_run(
     outcome = selftest(*open_device(f32_bundle, options))
     assert outcome.passed
     assert {result.provider for result in outcome.results} == {"CUDAExecutionProvider"}
+
+
+def test_prepare_builds_engines_ahead(
+    f32_bundle: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setenv("BOARDVOICE_STATE", str(tmp_path / "state"))
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        "name: mine\ntitle: Mine\nextends: jetson-orin-nx-8gb\nrequires: {l4t: null}\n"
+        "memory: {reserve_mib: 0, prepare_from_mib: 0}\n"
+    )
+    stand_in, builds = StandIn(), Builds()
+    use_stand_in(monkeypatch, stand_in, builds)
+    command = ["prepare", str(f32_bundle), "--profile", str(file), "--json"]
+    assert main(command) == 0
+    outcome = json.loads(capsys.readouterr().out)
+    assert outcome["notes"] == []
+    assert Path(outcome["engines"]["flow"], "engine.done").is_file()
+    voice = Voice.load(f32_bundle, profile=str(file), threads=1)
+    assert voice.resources.placement.places["flow"] == "tensorrt"
+    assert len(builds.of("flow.portable.onnx")) == 1
+    use_stand_in(monkeypatch, StandIn(silent={"tensorrt"}), builds)
+    assert main(command) == 0
+    outcome = json.loads(capsys.readouterr().out)
+    assert outcome["engines"] == {}
+    assert "asks for tensorrt" in outcome["notes"][0]

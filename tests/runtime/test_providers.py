@@ -7,7 +7,7 @@ from pathlib import Path
 import onnx
 import pytest
 from make_micro_models import make_attention, make_layers
-from stand_in_provider import StandIn, use_fake_device
+from stand_in_provider import Builds, StandIn, use_fake_device
 
 from device_profiles.catalog import load_profile
 from device_profiles.providers import CudaProvider, TensorRtProvider
@@ -15,6 +15,10 @@ from device_profiles.schema import Profile
 from edge_runtime.backends.micro_model import ATTENTION, LAYERS
 from edge_runtime.backends.ort_provider import OrtProvider
 from edge_runtime.backends.providers import ProviderCheck, check_providers, why_not_trusted
+from edge_runtime.engines.cache import EngineCache
+from edge_runtime.errors import BackendError
+from edge_runtime.memory.guard import MemoryGuard
+from edge_runtime.memory.limits import MemorySettings
 
 ALL = lambda: ["TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"]  # noqa: E731
 
@@ -28,8 +32,12 @@ def fake_device(monkeypatch: pytest.MonkeyPatch) -> None:
     use_fake_device(monkeypatch)
 
 
-def checks(stand_in: StandIn, cache: Path | None = None) -> dict[str, ProviderCheck]:
-    found = check_providers(jetson(), cache=cache, open_=stand_in, available=ALL)
+def checks(
+    stand_in: StandIn, engines: EngineCache | None = None, builds: Builds | None = None
+) -> dict[str, ProviderCheck]:
+    found = check_providers(
+        jetson(), engines=engines, open_=stand_in, build=builds or Builds(), available=ALL
+    )
     assert [check.name for check in found] == ["cuda", "tensorrt", "cpu"]
     return {check.name: check for check in found}
 
@@ -132,12 +140,46 @@ def test_cuda_options_are_those_of_the_profile() -> None:
 
 def test_tensorrt_tries_the_micro_model_with_shapes_and_caches(tmp_path: Path) -> None:
     stand_in = StandIn()
-    checks(stand_in, tmp_path)
+    engines, builds = EngineCache(tmp_path, "orin"), Builds()
+    checks(stand_in, engines, builds)
+    ((file, (provider,)),) = builds.asked
+    assert file == "micro_layers.onnx"
+    checks(stand_in, engines, builds)
+    assert len(builds.asked) == 1
     options = next(p[0].options for _, p in stand_in.opened if p[0].name == "tensorrt")
     assert options["trt_profile_min_shapes"] == "audio:1x8x1"
     assert options["trt_profile_opt_shapes"] == options["trt_profile_max_shapes"] == "audio:1x8x12"
     assert options["trt_fp16_enable"] == "1"
     assert options["trt_max_workspace_size"] == str(256 << 20)
     assert options["trt_builder_optimization_level"] == "3"
-    assert options["trt_engine_cache_path"] == options["trt_timing_cache_path"] == str(tmp_path)
+    assert options == provider.options
+    folder = Path(options["trt_engine_cache_path"])
+    assert folder.parent == tmp_path / "engines"
+    assert options["trt_timing_cache_path"] == str(folder)
     assert OrtProvider.of(TensorRtProvider(name="tensorrt", cuda_graph=True)).captures
+
+
+def test_tensorrt_that_does_not_survive_its_start_is_ruled_out(tmp_path: Path) -> None:
+    def killed(*_: object) -> None:
+        raise BackendError("the process that builds its engine was killed")
+
+    engines = EngineCache(tmp_path, "orin")
+    found = check_providers(jetson(), engines=engines, open_=StandIn(), build=killed, available=ALL)
+    assert found[1].reason == "the process that builds its engine was killed"
+    assert found[0].passed
+    poor = MemoryGuard(MemorySettings(hard_bytes=64 << 20))
+    builds = Builds()
+    found = check_providers(
+        jetson(), engines=engines, guard=poor, open_=StandIn(), build=builds, available=ALL
+    )
+    assert "Starting TensorRT needs 512 MiB" in found[1].reason
+    assert not builds.asked
+
+
+def test_a_state_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "engines").write_text("in the way")
+    engines = EngineCache(tmp_path, "orin")
+    found = check_providers(
+        jetson(), engines=engines, open_=StandIn(), build=Builds(), available=ALL
+    )
+    assert "its engine cannot be kept in" in found[1].reason
