@@ -13,7 +13,7 @@ class FlowSection(Section):
     Attributes:
         place: What computes it.
         graphs: Dialect of its graph: ``ort`` uses ONNX Runtime's own operators, ``portable`` only
-            standard ones in fixed shapes.
+            standard ones, in shapes that are fixed but for the batch.
         precision: Arithmetic on an accelerator; the CPU follows the bundle's weights.
         npu_cores: NPU cores of one context (rknn only).
     """

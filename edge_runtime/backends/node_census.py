@@ -48,24 +48,31 @@ class NodeCensus:
         """Nodes that a provider ran; one may stand for a whole compiled part of the graph."""
         return sum(count for (name, _), count in self.nodes.items() if name == provider)
 
-    @property
-    def heavy_on_cpu(self) -> Counter[str]:
-        """Products, convolutions and attention that the CPU ran, by operator."""
+    def heavy_on(self, provider: str) -> Counter[str]:
+        """Products, convolutions and attention that a provider ran, by operator."""
         found: Counter[str] = Counter()
-        for (provider, operator), count in self.nodes.items():
-            if provider == CPU_PROVIDER and operator in _HEAVY:
+        for (name, operator), count in self.nodes.items():
+            if name == provider and operator in _HEAVY:
                 found[operator] += count
         return found
 
+    @property
+    def heavy_on_cpu(self) -> Counter[str]:
+        """The same of the CPU."""
+        return self.heavy_on(CPU_PROVIDER)
+
     def why_not_on(self, provider: str) -> str:
         """Why a graph does not really run on a provider; empty when it does."""
-        heavy = self.heavy_on_cpu
-        if heavy:
-            words = ", ".join(f"{count} {operator}" for operator, count in sorted(heavy.items()))
+        if words := in_words(self.heavy_on_cpu):
             return f"ONNX Runtime leaves {words} of it to the CPU"
         if not self.on(provider):
             return "none of its nodes ran there"
         return ""
+
+
+def in_words(operators: Counter[str]) -> str:
+    """Such as ``3 Conv, 12 MatMul``."""
+    return ", ".join(f"{count} {operator}" for operator, count in sorted(operators.items()))
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from device_profiles.providers import Provider, TensorRtProvider
 from device_profiles.schema import Profile
 from edge_runtime.backends.device_graph import DeviceGraph
 from edge_runtime.backends.live_session import OpenSession, live_session, open_session
-from edge_runtime.backends.node_census import counted
+from edge_runtime.backends.node_census import counted, in_words
 from edge_runtime.backends.ort import OrtBackend, session_options
 from edge_runtime.backends.ort_provider import OrtProvider
 from edge_runtime.backends.protocol import Graph
@@ -133,7 +133,12 @@ class PlacedBackend:
             found = census(session)
         reason = found.why_not_on(chain[0].ort_name) if probes else ""
         if reason:
-            raise BackendError(reason, remedy=_remedy(found.heavy_on_cpu.keys()))
+            raise BackendError(reason, remedy=_remedy(found.heavy_on_cpu))
+        for other in chain[1:]:
+            if words := in_words(found.heavy_on(other.ort_name)):
+                self.report.note(
+                    f"{graph} runs on {chain[0].name} in part: {other.name} has {words} of it."
+                )
         return loaded
 
     def _portable(self, graph: str, path: Path) -> Path:
@@ -162,7 +167,9 @@ class PlacedBackend:
         if entry.engine_cache and self.engines.is_built(folder):
             return chain
         weights = self.bundle.manifest.files.get(f"graphs/{graph}.weights")
-        values = (weights.size if weights else 0) / _VALUE_BYTES[self.bundle.manifest.weights]
+        values = (weights.size if weights else 0) / _VALUE_BYTES.get(
+            self.bundle.manifest.weights, 1.0
+        )
         needed = int(values * _BUILD_BYTES) + BUILD_BASE_BYTES + entry.workspace_mib * _MIB
         self.guard.reserve(needed, f"Building TensorRT's engine of {graph}")
         if entry.engine_cache:
@@ -171,7 +178,7 @@ class PlacedBackend:
         return chain
 
 
-def _remedy(operators: object) -> str:
-    if "DynamicQuantizeMatMul" in list(operators):  # type: ignore[call-overload]
+def _remedy(operators: Mapping[str, int]) -> str:
+    if "DynamicQuantizeMatMul" in operators:
         return "Export with int8-128, f16 or f32 for it, see docs/providers.md."
     return ""

@@ -31,6 +31,7 @@ class StandIn:
         broken: What creating a session with a provider raises, by name.
         wrong: Providers whose numbers are off.
         on_cpu: Operators that are left to the CPU.
+        on_second: Operators that the second provider runs, where there is one besides the CPU.
         run_error: What runs raise; empty for none.
         no_capture: Whether sessions with CUDA graphs are refused.
         opened: Every session asked for: file name, providers.
@@ -42,6 +43,7 @@ class StandIn:
     broken: dict[str, str] = field(default_factory=dict)
     wrong: set[str] = field(default_factory=set)
     on_cpu: set[str] = field(default_factory=set)
+    on_second: set[str] = field(default_factory=set)
     run_error: str = ""
     no_capture: bool = False
     opened: list[tuple[str, tuple[OrtProvider, ...]]] = field(default_factory=list)
@@ -106,7 +108,8 @@ class _Session:
             if details.get("provider") == CPU_PROVIDER and (
                 details.get("op_name") not in self._faults.on_cpu
             ):
-                details["provider"] = self._providers[0].ort_name
+                second = details.get("op_name") in self._faults.on_second
+                details["provider"] = self._providers[int(second)].ort_name
         Path(path).write_text(json.dumps(events))
         return path
 

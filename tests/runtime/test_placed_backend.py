@@ -238,6 +238,25 @@ def test_the_flow_is_built_by_tensorrt_once_with_every_shape(
     assert len(builds.of("flow.portable.onnx")) == 2
 
 
+def test_what_tensorrt_leaves_to_cuda_is_told(
+    f32_bundle: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("BOARDVOICE_STATE", str(tmp_path))
+
+    class Second(StandIn):
+        def __call__(self, path, options, providers):
+            self.on_second = {"Softmax", "MatMul"} if path.stem == "flow.portable" else set()
+            return super().__call__(path, options, providers)
+
+    use_stand_in(monkeypatch, Second())
+    voice, _, warnings = speak(f32_bundle, profile(CUDA, TENSORRT, place="tensorrt"))
+    assert voice.resources.placement.places["flow"] == "tensorrt"
+    (note,) = [note for note in warnings if "in part" in note]
+    assert note.startswith("flow runs on tensorrt in part: cuda has ")
+    assert "MatMul of it" in note
+    assert "Softmax" not in note, "only what costs something"
+
+
 @pytest.mark.parametrize("error", [BackendError("the process that builds its engine was killed")])
 def test_an_engine_that_cannot_be_built_is_made_up_for_by_the_next_provider(
     error: Exception, f32_bundle: Path, on_cpu: np.ndarray, monkeypatch: pytest.MonkeyPatch,
