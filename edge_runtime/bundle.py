@@ -104,6 +104,15 @@ class Bundle:
             bundle.verify()
         return bundle
 
+    @staticmethod
+    def read(folder: Path | str) -> Bundle:
+        """Read the manifest alone, and check it against its own hash. See `damaged`.
+
+        Raises:
+            BundleError: The manifest is missing, torn, altered, or of another version.
+        """
+        return Bundle(Path(folder), _read_manifest(Path(folder), verify=True))
+
     def path(self, name: str) -> Path:
         """Path of a file that the manifest lists.
 

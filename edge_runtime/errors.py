@@ -153,6 +153,14 @@ class SelfTestError(BoardvoiceError):
     exit_code = 14
 
 
+class DoctorError(BoardvoiceError):
+    """A device that cannot speak now."""
+
+    code = "doctor"
+    exit_code = 15
+    default_remedy = "See the remedies above."
+
+
 class CancelledError(BoardvoiceError):
     """A run that was cancelled before it had anything to return."""
 

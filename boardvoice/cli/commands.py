@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any, NoReturn
 
-from boardvoice.cli import bench, evaluate, export, memory, prepare, profiles, say, selftest, tune
+from boardvoice.cli import bench, doctor, evaluate, export, memory, prepare, profiles, say, selftest, tune
 from boardvoice.cli.console import complain, print_json
 from edge_runtime.errors import BoardvoiceError, MemoryBudgetError, OutputError, UsageError
 from edge_runtime.memory import malloc
@@ -17,7 +17,7 @@ __all__ = ["complain", "run"]
 
 _EXIT_CODES = """\
 exit codes:
-  0 done              6 checkpoint         12 memory
+  0 done              6 checkpoint         12 memory              15 doctor: cannot speak
   1 unexpected        7 capacity           13 prepare
   2 usage             8 dependency        130 interrupted (Ctrl-C)
   3 text              9 profile           143 terminated
@@ -86,6 +86,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=version("boardvoice"))
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (say, export, prepare, memory, bench, tune, evaluate, profiles, selftest):
+    for module in (say, export, prepare, memory, bench, tune, evaluate, profiles, selftest, doctor):
         module.add_parser(commands)
     return parser

@@ -44,7 +44,8 @@ def _run(arguments: argparse.Namespace) -> int:
     notes = [*resources.notes, *filter(None, (resources.kv_fallback,))]
     if resources.fallback:
         notes.append(f"The bundle runs without prepared weights: {resources.not_prepared}")
-    notes += [*resources.unfit.values(), *found.untested.values()]
+    notes += [*resources.placement.notes, *resources.unfit.values(), *found.untested.values()]
+    notes = list(dict.fromkeys(notes))
     if arguments.json:
         print_json({"bundle": str(folder), **found.as_dict(), "notes": notes})
     else:

@@ -11,7 +11,7 @@ from edge_runtime.backends.device_graph import DeviceGraph
 from edge_runtime.backends.ort import OrtGraph
 from edge_runtime.backends.protocol import Graph
 from edge_runtime.bundle import Bundle
-from edge_runtime.errors import BoardvoiceError, BundleError
+from edge_runtime.errors import BoardvoiceError, BundleError, MemoryBudgetError
 from edge_runtime.golden.deviation import Deviation
 from edge_runtime.golden.golden_file import GoldenFile, GoldenGraph
 from edge_runtime.golden.replay import replay
@@ -33,6 +33,7 @@ class ComponentResult:
         deviation: Its error; None where it did not run.
         least_snr_db: What the bundle asks for.
         reason: Why it did not run.
+        short_of_memory: Whether that was for want of memory.
     """
 
     component: str
@@ -41,6 +42,7 @@ class ComponentResult:
     deviation: Deviation | None
     least_snr_db: float
     reason: str = ""
+    short_of_memory: bool = False
 
     @property
     def passed(self) -> bool:
@@ -158,7 +160,13 @@ def _test(
         # One that cannot run says nothing about the others.
         results += [
             ComponentResult(
-                run.component, golden.graph, provider, None, run.least_snr_db, str(error)
+                run.component,
+                golden.graph,
+                provider,
+                None,
+                run.least_snr_db,
+                str(error),
+                short_of_memory=isinstance(error, MemoryBudgetError),
             )
             for run in golden.runs[len(results) :]
         ]

@@ -1,0 +1,1 @@
+"""Doctor: what stands between this device and speech, with evidence and remedy."""
