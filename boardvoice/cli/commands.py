@@ -8,7 +8,18 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any, NoReturn
 
-from boardvoice.cli import bench, doctor, evaluate, export, memory, prepare, profiles, say, selftest, tune
+from boardvoice.cli import (
+    bench,
+    doctor,
+    evaluate,
+    export,
+    memory,
+    prepare,
+    profiles,
+    say,
+    selftest,
+    tune,
+)
 from boardvoice.cli.console import complain, print_json
 from edge_runtime.errors import BoardvoiceError, MemoryBudgetError, OutputError, UsageError
 from edge_runtime.memory import malloc

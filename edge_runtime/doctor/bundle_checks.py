@@ -146,11 +146,7 @@ def _golden(found: SelfTest, again: str, *, unprepared: bool) -> Finding:
             f"not enough memory to test {names} before the bundle is prepared", again,
             "Run 'boardvoice prepare', then doctor again.",
         )  # fmt: skip
-    names = "; ".join(
-        f"{one.component}: " + (one.reason or f"{one.deviation.snr_db:.1f} dB")
-        for one in found.failed
-        if one.reason or one.deviation
-    )
+    names = "; ".join(f"{one.component}: {one.words}" for one in found.failed)
     return Finding(
         "golden self-test", "fail", f"not what the exporter computed: {names}", again,
         "Install another version of ONNX Runtime, or copy the bundle again.",

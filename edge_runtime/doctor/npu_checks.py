@@ -126,6 +126,7 @@ def _library_version(file: Path) -> str:
             mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data,
         ):
             found = _LIBRARY_VERSION.search(data)
+            # A match reads from the mapping, which ends with this block.
+            return found[1].decode("ascii") if found else ""
     except (OSError, ValueError):
         return ""
-    return found[1].decode("ascii") if found else ""

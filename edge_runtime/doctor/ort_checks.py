@@ -143,7 +143,7 @@ def _on_jetpack(scene: Scene, jetpack: JetPack | None) -> list[Finding]:
 
 
 def _major(version: str) -> str:
-    return version.split(".")[0]
+    return version.split(".", maxsplit=1)[0]
 
 
 def _cudnn(root: Path) -> list[str]:

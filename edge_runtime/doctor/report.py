@@ -20,9 +20,8 @@ from edge_runtime.doctor.storage_checks import check_storage
 from edge_runtime.golden.selftest import SelfTest
 
 _BOARD: tuple[Callable[[Scene], list[Finding]], ...] = (
-    check_board, check_python, check_packages, check_ort, check_providers_built, check_providers_tried,
-    check_npu,
-    check_power, check_swap,
+    check_board, check_python, check_packages, check_ort, check_providers_built,
+    check_providers_tried, check_npu, check_power, check_swap,
 )  # fmt: skip
 
 

@@ -49,6 +49,13 @@ class ComponentResult:
         """Whether it computes what the exporter computed."""
         return self.deviation is not None and self.deviation.snr_db >= self.least_snr_db
 
+    @property
+    def words(self) -> str:
+        """What was found, or why nothing was."""
+        if self.reason or self.deviation is None:
+            return self.reason or "it did not run"
+        return f"{self.deviation.snr_db:.1f} dB, at least {self.least_snr_db:.1f} is asked for"
+
     def as_dict(self) -> dict[str, Any]:
         """For JSON, which has no infinity: an exact result has an SNR of null."""
         found = self.deviation

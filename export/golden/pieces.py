@@ -88,9 +88,5 @@ def _read(nodes: Sequence[onnx.NodeProto], known: set[str]) -> tuple[str, ...]:
 
 
 def _bytes(tensor: onnx.TensorProto) -> int:
-<<<<<<< HEAD
     size = int(helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
-=======
-    size = helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
->>>>>>> 29e629d (Doctor: what stands between a device and speech, with evidence and remedy)
     return size * int(prod(tensor.dims))
