@@ -81,8 +81,7 @@ def check_providers_tried(scene: Scene) -> list[Finding]:
     if scene.ort.error:
         return []
     findings = []
-    cache = engine_cache(scene.profile).micro
-    for check in check_providers(scene.profile, cache=cache):
+    for check in check_providers(scene.profile, engines=engine_cache(scene.profile)):
         name, evidence = f"provider {check.name}", "a micro-model with a known answer"
         if not check.passed:
             status: Status = "fail" if check.name == "cpu" else "warn"
