@@ -26,8 +26,12 @@ class WeightFormat(Enum):
     """Symmetric in blocks (MatMulNBits, 8 bits)."""
     INT8_128 = "int8-128"
     INT4_32 = "int4-32"
-    """Symmetric in blocks, searched scales (MatMulNBits, 4 bits)."""
+    """In blocks, scales and zero points searched (MatMulNBits, 4 bits)."""
     INT4_128 = "int4-128"
+    INT4_32_SYM = "int4-32-sym"
+    """The same without zero points: less exact; on ARM, ONNX Runtime's fast kernels (KleidiAI)
+    took no others before pull request 27751 of March 2026."""
+    INT4_128_SYM = "int4-128-sym"
 
     @property
     def bits(self) -> int:
@@ -37,7 +41,12 @@ class WeightFormat(Enum):
     @property
     def block(self) -> int:
         """Inputs per block; 0 where a format has none."""
-        return int(self.value.partition("-")[2] or 0)
+        return int(self.value.split("-")[1]) if "-" in self.value else 0
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether zero is the same code everywhere."""
+        return self not in (WeightFormat.INT4_32, WeightFormat.INT4_128)
 
 
 class LayerKind(Enum):

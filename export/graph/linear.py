@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from device_profiles.weight_formats import LayerKind, WeightFormat
 from export.graph.builder import MICROSOFT, GraphBuilder
-from export.weights.quantize import block_int4, block_int8, half, per_channel_int8
+from export.weights.int4 import block_int4
+from export.weights.quantize import block_int8, half, per_channel_int8
 
 FloatArray = npt.NDArray[np.float32]
 # Floats held at once while a layer is converted: 16 MiB in f32, a few times that in transit.
@@ -118,19 +119,29 @@ def _block(graph: GraphBuilder, value: str, weight: LinearWeight, format_: Weigh
     block = format_.block if weight.inputs >= format_.block else 32
     count = -(-weight.inputs // block)
     packed = block * bits // 8
-    quantize = block_int8 if bits == 8 else block_int4
     scales = np.empty((weight.outputs, count), np.float32)
+    zeros = np.empty((weight.outputs, -(-count // 2)), np.uint8)
 
     def pieces() -> Iterator[npt.NDArray[np.generic]]:
         for start, rows in weight.pieces():
-            quantized, scale = quantize(rows, block)
-            scales[start : start + len(rows)] = scale
-            yield quantized
+            part = slice(start, start + len(rows))
+            if bits == 8:
+                quantized, scales[part] = block_int8(rows, block)
+                yield quantized
+                continue
+            found = block_int4(rows, block, symmetric=format_.symmetric)
+            scales[part] = found.scales
+            if found.zeros is not None:
+                zeros[part] = found.zeros
+            yield found.packed
 
     stored = graph.weights.add((weight.outputs, count, packed), np.uint8, pieces())
+    inputs = [value, graph.stored(stored), graph.weight(scales, "scale")]
+    if not format_.symmetric:
+        inputs.append(graph.weight(zeros, "zero"))
     return graph.node(
         "MatMulNBits",
-        [value, graph.stored(stored), graph.weight(scales, "scale")],
+        inputs,
         domain=MICROSOFT,
         name="product",
         K=weight.inputs,

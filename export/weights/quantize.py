@@ -12,8 +12,6 @@ from edge_runtime.errors import UnsupportedError
 
 FloatArray = npt.NDArray[np.float32]
 
-# Fractions of the largest magnitude that are tried as int4 clipping points.
-_INT4_CLIPS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75)
 # Below it (and near the smallest normal f32) a scale is too coarse to divide by.
 _LEAST_SCALE = np.float32(1e-30)
 
@@ -42,7 +40,7 @@ def per_channel_int8(rows: FloatArray) -> tuple[npt.NDArray[np.int8], FloatArray
     Returns:
         int8 [outputs, inputs] within ±127, and the f32 scale of each output.
     """
-    scale = _scale(np.abs(rows).max(axis=1) / np.float32(127))
+    scale = safe_scale(np.abs(rows).max(axis=1) / np.float32(127))
     quantized = np.rint(rows / scale[:, None]).astype(np.int8)
     return quantized, scale
 
@@ -57,49 +55,19 @@ def block_int8(rows: FloatArray, block: int) -> tuple[npt.NDArray[np.uint8], Flo
     Returns:
         uint8 [outputs, blocks, block] and f32 scales [outputs, blocks].
     """
-    blocks = _blocks(rows, block)
-    scale = _scale(np.abs(blocks).max(axis=2) / np.float32(127))
+    blocks = blocks_of(rows, block)
+    scale = safe_scale(np.abs(blocks).max(axis=2) / np.float32(127))
     quantized = np.rint(blocks / scale[..., None]) + np.float32(128)
     return quantized.astype(np.uint8), scale
 
 
-def block_int4(rows: FloatArray, block: int) -> tuple[npt.NDArray[np.uint8], FloatArray]:
-    """Quantize blocks to 4 bits (zero point 8), the scale searched for least squared error.
-
-    Args:
-        rows: Weights [outputs, inputs].
-        block: Inputs per block, even; the last block is padded with zeros.
-
-    Returns:
-        uint8 [outputs, blocks, block / 2], low nibble first, and f32 scales [outputs, blocks].
-    """
-    blocks = _blocks(rows, block)
-    # The value of largest magnitude takes code 0 (-8), which 4 bits reach and +8 does not.
-    index = np.abs(blocks).argmax(axis=2)
-    extreme = np.take_along_axis(blocks, index[..., None], axis=2)[..., 0]
-    full = _scale(extreme / np.float32(-8))
-    # In units of the full scale, so that no square overflows or vanishes: within -8..8.
-    ratio = blocks / full[..., None]
-    best_error = np.full(full.shape, np.inf, np.float32)
-    best_clip = np.ones(full.shape, np.float32)
-    best = np.zeros(blocks.shape, np.float32)
-    for clip in map(np.float32, _INT4_CLIPS):
-        codes = np.clip(np.rint(ratio / clip), -8, 7)
-        error = np.square(codes * clip - ratio).sum(axis=2)
-        better = error < best_error
-        best_error = np.where(better, error, best_error)
-        best_clip = np.where(better, clip, best_clip)
-        best = np.where(better[..., None], codes, best)
-    unsigned = (best + np.float32(8)).astype(np.uint8)
-    return unsigned[..., 0::2] | (unsigned[..., 1::2] << np.uint8(4)), full * best_clip
-
-
-def _scale(scale: FloatArray) -> FloatArray:
+def safe_scale(scale: FloatArray) -> FloatArray:
     """Scales as they are; 1 where all values are zero, or so small that their quotient is not."""
     return np.where(np.abs(scale) >= _LEAST_SCALE, scale, np.float32(1)).astype(np.float32)
 
 
-def _blocks(rows: FloatArray, block: int) -> FloatArray:
+def blocks_of(rows: FloatArray, block: int) -> FloatArray:
+    """Rows [outputs, inputs], padded with zeros, as [outputs, blocks, block]."""
     outputs, inputs = rows.shape
     count = -(-inputs // block)
     if count * block != inputs:

@@ -48,12 +48,13 @@ def weight_of(rows: np.ndarray) -> LinearWeight:
 
 
 def save_graph(
-    folder: Path, build: Callable[[GraphBuilder], object], plan: PlanName = "f32"
+    folder: Path, build: Callable[[GraphBuilder], object], plan: PlanName | WeightPlan = "f32"
 ) -> Path:
     """Build a graph into a folder; ``build`` declares its inputs and outputs."""
     folder.mkdir(parents=True, exist_ok=True)
     with WeightFile(folder / "graph.weights") as weights:
-        graph = GraphBuilder("graph", weights, WeightPlan.named(plan))
+        formats = plan if isinstance(plan, WeightPlan) else WeightPlan.named(plan)
+        graph = GraphBuilder("graph", weights, formats)
         build(graph)
     (folder / "graph.onnx").write_bytes(graph.build().SerializeToString())
     return folder / "graph.onnx"

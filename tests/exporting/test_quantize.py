@@ -14,8 +14,9 @@ from hypothesis.extra import numpy as hnp
 from device_profiles.weight_formats import LayerKind, WeightFormat
 from export.graph.builder import GraphBuilder
 from export.graph.linear import LinearWeight, linear
+from export.weights.int4 import Int4Blocks, block_int4
 from export.weights.plan import WeightPlan
-from export.weights.quantize import block_int4, block_int8, per_channel_int8
+from export.weights.quantize import block_int8, per_channel_int8
 
 SIZES = st.tuples(st.integers(1, 5), st.integers(1, 70))
 MATRICES = hnp.arrays(
@@ -34,9 +35,30 @@ def decode_int8(codes: np.ndarray, scale: np.ndarray) -> np.ndarray:
     return (codes.astype(np.float64) - 128) * scale[..., None]
 
 
-def decode_int4(packed: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    nibbles = np.stack([packed & 15, packed >> 4], axis=-1).reshape(*packed.shape[:-1], -1)
-    return (nibbles.astype(np.float64) - 8) * scale[..., None]
+def nibbles(packed: np.ndarray) -> np.ndarray:
+    return np.stack([packed & 15, packed >> 4], axis=-1).reshape(*packed.shape[:-1], -1)
+
+
+def decode_int4(found: Int4Blocks) -> np.ndarray:
+    zeros = np.float64(8)
+    if found.zeros is not None:
+        zeros = nibbles(found.zeros)[:, : found.scales.shape[1], None].astype(np.float64)
+    return (nibbles(found.packed) - zeros) * found.scales[..., None]
+
+
+def plain_int4(blocks: np.ndarray, symmetric: bool) -> np.ndarray:
+    """Rounded to the nearest of 16 values that span the block, nothing searched."""
+    if symmetric:
+        index = np.abs(blocks).argmax(axis=2)[..., None]
+        step = np.take_along_axis(blocks, index, axis=2) / -8
+        low, high = -8, 7
+    else:
+        bottom = np.minimum(blocks.min(axis=2, keepdims=True), 0)
+        step = (np.maximum(blocks.max(axis=2, keepdims=True), 0) - bottom) / 15
+        step = np.where(np.abs(step) < 1e-30, 1, step)
+        low, high = np.rint(bottom / step), np.rint(bottom / step) + 15
+    step = np.where(np.abs(step) < 1e-30, 1, step)
+    return np.clip(np.rint(blocks / step), low, high) * step
 
 
 @given(rows=MATRICES)
@@ -59,57 +81,71 @@ def test_block_int8_is_within_half_a_step(rows: np.ndarray, block: int) -> None:
     assert (error <= scale[..., None] * 0.5001 + 1e-28).all()
 
 
-@given(rows=MATRICES, block=st.sampled_from([16, 32]))
+@given(rows=MATRICES, block=st.sampled_from([16, 32]), symmetric=st.booleans())
 def test_the_int4_search_is_never_worse_than_the_plain_scale(
-    rows: np.ndarray, block: int
+    rows: np.ndarray, block: int, symmetric: bool
 ) -> None:
-    packed, scale = block_int4(rows, block)
+    found = decode_int4(block_int4(rows, block, symmetric=symmetric))
     blocks = split(rows, block).astype(np.float64)
-    index = np.abs(blocks).argmax(axis=2)[..., None]
-    plain = np.take_along_axis(blocks, index, axis=2) / -8
-    plain = np.where(np.abs(plain) < 1e-30, 1, plain)
-    without = np.clip(np.rint(blocks / plain), -8, 7) * plain
     # Sums are taken in f32 while searching; a tie may fall either way.
     peak = np.abs(blocks).max(axis=2)
-    searched = np.square(decode_int4(packed, scale) - blocks).sum(axis=2)
-    allowed = np.square(without - blocks).sum(axis=2)
-    assert (searched <= allowed * (1 + 1e-4) + peak**2 * 1e-6 + 1e-50).all()
+    searched = np.square(found - blocks).sum(axis=2)
+    allowed = np.square(plain_int4(blocks, symmetric) - blocks).sum(axis=2)
+    assert (searched <= allowed * (1 + 1e-4) + peak**2 * 1e-5 + 1e-50).all()
 
 
-@given(rows=MATRICES)
-def test_int4_keeps_every_value_within_its_range(rows: np.ndarray) -> None:
-    packed, scale = block_int4(rows, 32)
-    blocks = split(rows, 32)
-    peak = np.abs(blocks).max(axis=2)
-    found = decode_int4(packed, scale)
+@given(rows=MATRICES, symmetric=st.booleans())
+def test_int4_keeps_every_value_near_its_range(rows: np.ndarray, symmetric: bool) -> None:
+    found = decode_int4(block_int4(rows, 32, symmetric=symmetric))
     assert np.isfinite(found).all()
-    assert (np.abs(found).max(axis=2) <= peak * 1.0001 + 1e-28).all()
+    peak = np.abs(split(rows, 32)).max(axis=2)
+    assert (np.abs(found).max(axis=2) <= peak * 1.15 + 1e-28).all()
 
 
-def test_int4_reaches_the_largest_value_exactly_where_that_is_best() -> None:
-    for sign in (1, -1):
-        row = np.zeros((1, 32), np.float32)
-        row[0, 5] = sign * 3.5
-        assert np.array_equal(decode_int4(*block_int4(row, 32))[0, 0], row[0])
+@pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.parametrize("value", [3.5, -3.5])
+def test_int4_reaches_the_largest_value_exactly_where_that_is_best(
+    symmetric: bool, value: float
+) -> None:
+    row = np.zeros((1, 32), np.float32)
+    row[0, 5] = value
+    found = decode_int4(block_int4(row, 32, symmetric=symmetric))[0, 0]
+    np.testing.assert_allclose(found, row[0], rtol=1e-6)
 
 
-def test_int4_clips_an_outlier_when_that_is_worth_it() -> None:
+@pytest.mark.parametrize(
+    ("symmetric", "heavy", "share"),
+    [(False, False, 0.95), (True, False, 0.96), (False, True, 0.96), (True, True, 0.97)],
+)
+def test_the_int4_search_is_worth_it(symmetric: bool, heavy: bool, share: float) -> None:
     random = np.random.default_rng(0)
-    rows = random.standard_normal((256, 32)).astype(np.float32)
-    packed, scale = block_int4(rows, 32)
-    index = np.abs(rows).argmax(axis=1)
-    plain = rows[np.arange(256), index] / -8
-    assert (np.abs(scale[:, 0]) < np.abs(plain) * 0.999).any()
-    error = np.square(decode_int4(packed, scale)[:, 0] - rows).sum()
-    without = np.clip(np.rint(rows / plain[:, None]), -8, 7) * plain[:, None]
-    assert error < 0.97 * np.square(without - rows).sum()
+    draw = random.standard_t(4, (256, 256)) if heavy else random.standard_normal((256, 256))
+    rows = draw.astype(np.float32)
+    error = np.square(
+        decode_int4(block_int4(rows, 32, symmetric=symmetric)) - split(rows, 32)
+    ).sum()
+    assert error < share * np.square(plain_int4(split(rows, 32), symmetric) - split(rows, 32)).sum()
+
+
+@pytest.mark.parametrize(("block", "heavy", "share"), [(32, False, 0.93), (32, True, 0.75),
+                                                       (128, False, 0.99), (128, True, 0.82)])
+def test_zero_points_save_error(block: int, heavy: bool, share: float) -> None:
+    random = np.random.default_rng(0)
+    draw = random.standard_t(4, (256, 256)) if heavy else random.standard_normal((256, 256))
+    rows = draw.astype(np.float32)
+    with_zeros, without = (
+        np.square(decode_int4(block_int4(rows, block, symmetric=symmetric)) - split(rows, block))
+        for symmetric in (False, True)
+    )
+    assert with_zeros.sum() < share * without.sum()
 
 
 def test_zeros_stay_zeros() -> None:
     rows = np.zeros((3, 40), np.float32)
     assert not per_channel_int8(rows)[0].any()
     assert not decode_int8(*block_int8(rows, 32)).any()
-    assert not decode_int4(*block_int4(rows, 32)).any()
+    assert not decode_int4(block_int4(rows, 32)).any()
+    assert not decode_int4(block_int4(rows, 32, symmetric=True)).any()
 
 
 @pytest.mark.parametrize("tiny", [1e-45, 1e-42, 3e-39, 1e-30])
@@ -120,7 +156,8 @@ def test_values_near_nothing_do_not_overflow(tiny: float) -> None:
         for found in (
             per_channel_int8(rows)[0] * per_channel_int8(rows)[1][:, None],
             decode_int8(*block_int8(rows, 32)),
-            decode_int4(*block_int4(rows, 32)),
+            decode_int4(block_int4(rows, 32)),
+            decode_int4(block_int4(rows, 32, symmetric=True)),
         ):
             assert (np.abs(found) <= tiny * 1.01).all()
 
@@ -128,20 +165,23 @@ def test_values_near_nothing_do_not_overflow(tiny: float) -> None:
 @settings(max_examples=40, deadline=None)
 @given(
     outputs=st.integers(1, 40), inputs=st.integers(2, 300), rows=st.integers(1, 5),
-    plan=st.sampled_from(["int8", "int4"]), seed=st.integers(0, 99),
+    format_=st.sampled_from([each for each in WeightFormat if each.block]),
+    seed=st.integers(0, 99),
 )  # fmt: skip
 def test_matmulnbits_reads_what_was_written(
-    tmp_path_factory: pytest.TempPathFactory, outputs: int, inputs: int, rows: int, plan, seed: int
-) -> None:
+    tmp_path_factory: pytest.TempPathFactory,
+    outputs: int, inputs: int, rows: int, format_: WeightFormat, seed: int,
+) -> None:  # fmt: skip
     random = np.random.default_rng(seed)
     weight = random.standard_normal((outputs, inputs)).astype(np.float32)
     value = random.standard_normal((1, rows, inputs)).astype(np.float32)
-    if plan == "int8":
-        decoded = decode_int8(*block_int8(weight, 128 if inputs >= 128 else 32))
+    block = format_.block if inputs >= format_.block else 32
+    if format_.bits == 8:
+        decoded = decode_int8(*block_int8(weight, block))
     else:
-        decoded = decode_int4(*block_int4(weight, 32))
+        decoded = decode_int4(block_int4(weight, block, symmetric=format_.symmetric))
     decoded = decoded.reshape(outputs, -1)[:, :inputs]
-    found = multiply(tmp_path_factory.mktemp("bits"), value, weight, plan, LayerKind.LM_BASE_QKV)
+    found = multiply(tmp_path_factory.mktemp("bits"), value, weight, format_.value)
     # Activations may be quantized to 8 bits on the way; a wrong layout would be all wrong.
     exact = value @ decoded.T
     norm = np.linalg.norm(value, axis=-1)[..., None] * np.linalg.norm(decoded, axis=1)
@@ -161,7 +201,7 @@ def test_dynamicquantizematmul_reads_what_was_written(
     value = random.standard_normal((1, rows, inputs)).astype(np.float32)
     codes, scale = per_channel_int8(weight)
     decoded = codes * scale[:, None].astype(np.float64)
-    found = multiply(tmp_path_factory.mktemp("dynamic"), value, weight, "int8", LayerKind.FLOW_QKV)
+    found = multiply(tmp_path_factory.mktemp("dynamic"), value, weight, "int8")
     exact = value @ decoded.T
     # One scale for the whole activation: half a step of it on each input.
     step = (max(value.max(), 0) - min(value.min(), 0)) / 255
@@ -177,7 +217,7 @@ def test_float_formats_multiply_with_the_stored_values(
     weight = random.standard_normal((outputs, inputs)).astype(np.float32)
     value = random.standard_normal((1, 3, inputs)).astype(np.float32)
     stored = weight if plan == "f32" else weight.astype(np.float16).astype(np.float32)
-    found = multiply(tmp_path, value, weight, plan, LayerKind.LM_BASE_QKV)
+    found = multiply(tmp_path, value, weight, plan)
     np.testing.assert_allclose(found, value @ stored.T, rtol=1e-4, atol=1e-4)
 
 
@@ -221,13 +261,13 @@ def test_a_plan_has_a_format_for_every_kind_of_layer(name) -> None:
     assert all(isinstance(plan[kind], WeightFormat) for kind in LayerKind)
 
 
-def multiply(
-    folder: Path, value: np.ndarray, weight: np.ndarray, plan, kind: LayerKind
-) -> np.ndarray:
+def multiply(folder: Path, value: np.ndarray, weight: np.ndarray, format_: str) -> np.ndarray:
     outputs, inputs = weight.shape
 
     def build(graph: GraphBuilder) -> None:
         x = graph.input("x", [1, "S", inputs])
-        graph.output(linear(graph, x, weight_of(weight), kind), "y", [1, "S", outputs])
+        result = linear(graph, x, weight_of(weight), LayerKind.FLOW_QKV)
+        graph.output(result, "y", [1, "S", outputs])
 
+    plan = WeightPlan.named("f32", {"flow.qkv": format_})
     return run(save_graph(folder, build, plan), x=value)["y"]

@@ -64,4 +64,5 @@ def test_a_format_says_its_bits_and_block() -> None:
     assert found == {
         "f32": (32, 0), "f16": (16, 0), "int8": (8, 0), "int8-32": (8, 32),
         "int8-128": (8, 128), "int4-32": (4, 32), "int4-128": (4, 128),
+        "int4-32-sym": (4, 32), "int4-128-sym": (4, 128),
     }  # fmt: skip
