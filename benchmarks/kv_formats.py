@@ -15,55 +15,29 @@ import gc
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnxruntime
+from teacher_forced import TEXTS, decibels, kv_shape, record, replay
 
 from edge_runtime.backends.ort import OrtBackend
 from edge_runtime.backends.protocol import Graph
 from edge_runtime.bundle import Bundle
-from edge_runtime.cancel import CancelToken
-from edge_runtime.kv_cache import KVCache, KVShape, KVType
+from edge_runtime.kv_cache import KVCache, KVShape
 from edge_runtime.memory.watch import MemoryWatch
 from edge_runtime.voxcpm2.flow import FlowSolver
 from edge_runtime.voxcpm2.lm import PREFILL_ROWS, LanguageModel
 from edge_runtime.voxcpm2.model import read_spec
-from edge_runtime.voxcpm2.prompt import PrefixBuilder, VoicePrompt
+from edge_runtime.voxcpm2.prompt import PrefixBuilder
 from edge_runtime.voxcpm2.spec import VoxCpm2Spec
 from export.graph.f16_cache import with_f16_cache
 from export.graph.int8_cache import KVRanges, with_int8_cache
 from export.voxcpm2.int8_kv import measure_ranges
 
-TEXTS = (
-    "Where did you leave the blue umbrella that your sister bought in Lisbon last summer?",
-    "Le musée ouvre à dix heures; les billets coûtent douze euros et se prennent à l'entrée.",
-)
 DEEP_ROWS = 768
 STEP_RUNS = 20
-
-
-@dataclass
-class Recording:
-    """One text over an f32 cache.
-
-    Attributes:
-        pieces: Prefill inputs: rows [S, H] and is_audio [S].
-        rows: Step inputs [1, 1, H].
-        mu: LM output before each patch.
-        stop: Stop logits before each patch.
-        noise: Noise of each patch.
-        patches: The patch before each, then the last.
-    """
-
-    pieces: list[tuple[np.ndarray, np.ndarray]]
-    rows: list[np.ndarray] = field(default_factory=list)
-    mu: list[np.ndarray] = field(default_factory=list)
-    stop: list[np.ndarray] = field(default_factory=list)
-    noise: list[np.ndarray] = field(default_factory=list)
-    patches: list[np.ndarray] = field(default_factory=list)
 
 
 class Bench:
@@ -98,12 +72,7 @@ class Bench:
             model = with_int8_cache(model, self.ranges, float(margin))
         file = self._work / "lm.onnx"
         file.write_bytes(model.SerializeToString())
-        return self._backend.load(file), self.shape(dtype)
-
-    def shape(self, dtype: KVType) -> KVShape:
-        """Sizes of a cache."""
-        kv = self.spec.kv
-        return KVShape(kv.layers, kv.num_kv_heads, kv.head_size, kv.max_rows, 256, dtype)
+        return self._backend.load(file), kv_shape(self.spec, dtype)
 
     def _measured(self) -> KVRanges:
         ranges, file = KVRanges.of(self.model), self._work / "ranges.npz"
@@ -149,11 +118,16 @@ def main() -> None:
 
 
 def _ratios(bench: Bench, formats: Sequence[str], patches: int) -> None:
-    graph, shape = bench.lm("f32")
+    graph, _ = bench.lm("f32")
     spoken = []
     for text in TEXTS:
         reference = np.stack(spoken[-1].patches[1:]) if spoken else None
-        spoken.append(_record(bench, graph, shape, text, reference, patches))
+        spoken.append(
+            record(
+                bench.spec, graph, bench.encoder, bench.solver, bench.prefixes, text, reference,
+                patches,
+            )
+        )  # fmt: skip
     del graph
     gc.collect()
     print(
@@ -166,74 +140,19 @@ def _ratios(bench: Bench, formats: Sequence[str], patches: int) -> None:
         graph, shape = bench.lm(kind)
         clipped, pairs = 0.0, {"mu": [], "stop": [], "latents": []}
         for one in spoken:
-            found, share = _replay(bench, graph, shape, one)
-            clipped = max(clipped, share)
+            found = replay(bench.spec, graph, shape, bench.solver, one)
+            clipped = max(clipped, found.clipped)
             pairs["mu"].append((one.mu, found.mu))
             pairs["stop"].append((one.stop, found.stop))
             pairs["latents"].append((one.patches[1:], found.patches))
-        cells = " | ".join(_decibels(pairs[name]) for name in pairs)
+        cells = " | ".join(_shown(decibels(pairs[name])) for name in pairs)
         print(f"| {kind} | {shape.row_bytes} | {cells} | {clipped:.3%} |", flush=True)
         del graph
         gc.collect()
 
 
-def _record(
-    bench: Bench,
-    graph: Graph,
-    shape: KVShape,
-    text: str,
-    reference: np.ndarray | None,
-    patches: int,
-) -> Recording:
-    prefix = bench.prefixes.build(text, VoicePrompt(reference=reference))
-    pieces = [(prefix.rows, prefix.is_audio)]
-    if reference is not None:
-        pieces.insert(0, bench.prefixes.reference_rows(reference))
-    one = Recording(pieces, patches=[prefix.last_patch])
-    lm = _prefilled(bench, graph, shape, one)
-    random = np.random.default_rng(0)
-    size = (bench.spec.latent_dim, bench.spec.patch_size)
-    for index in range(patches):
-        _note(one, lm)
-        one.noise.append(random.standard_normal(size, np.float32))
-        one.patches.append(
-            bench.solver.solve(one.mu[-1], one.patches[-1], one.noise[-1], CancelToken()).copy()
-        )
-        if index + 1 < patches:
-            row = bench.encoder.run({"patches": one.patches[-1][None]})["rows"]
-            one.rows.append(row.reshape(1, 1, -1))
-            lm.step(one.rows[-1])
-    return one
-
-
-def _replay(bench: Bench, graph: Graph, shape: KVShape, one: Recording) -> tuple[Recording, float]:
-    found = Recording(one.pieces)
-    lm = _prefilled(bench, graph, shape, one)
-    for index, noise in enumerate(one.noise):
-        _note(found, lm)
-        patch = bench.solver.solve(found.mu[-1], one.patches[index], noise, CancelToken())
-        found.patches.append(patch.copy())
-        if index < len(one.rows):
-            lm.step(one.rows[index])
-    return found, lm.cache.clipped_share()
-
-
-def _prefilled(bench: Bench, graph: Graph, shape: KVShape, one: Recording) -> LanguageModel:
-    lm = LanguageModel(graph, bench.spec, KVCache(shape, 256))
-    for piece in one.pieces:
-        lm.prefill(*piece)
-    return lm
-
-
-def _note(one: Recording, lm: LanguageModel) -> None:
-    one.mu.append(lm.output.mu.copy())
-    one.stop.append(lm.output.stop_logits.copy())
-
-
-def _decibels(pairs: list[tuple[list[np.ndarray], list[np.ndarray]]]) -> str:
-    signal = sum(float(np.square(ref).sum()) for ref, _ in pairs)
-    noise = sum(float(np.square(np.subtract(ref, found)).sum()) for ref, found in pairs)
-    return "equal" if noise == 0 else f"{10 * np.log10(signal / noise):.1f}"
+def _shown(ratio: float) -> str:
+    return "equal" if np.isinf(ratio) else f"{ratio:.1f}"
 
 
 def _times(bench: Bench, formats: Sequence[str]) -> None:

@@ -2,7 +2,8 @@
 
     python benchmarks/page.py [--check]
 
-Results are files that `boardvoice bench --json` and `benchmarks/side_by_side.py --json` wrote.
+Results are files that `boardvoice bench --json`, `benchmarks/side_by_side.py --json` and
+`benchmarks/format_accuracy.py --json` wrote.
 With --check nothing is written; the exit status is 1 when the page is out of date.
 """
 
@@ -30,11 +31,13 @@ How figures are taken is said in [Bench](bench.md). A patch is 160 ms of audio.
 
 def page_text(docs: Path) -> str:
     """The page for the results under a docs folder."""
-    runs, pairs = [], []
+    runs, pairs, accuracies = [], [], []
     for file in sorted((docs / RESULTS).glob("*.json")):
         data = json.loads(file.read_text(encoding="utf-8"))
         if data.get("kind") == "side by side":
             pairs.append((file.name, data))
+        elif data.get("kind") == "format accuracy":
+            accuracies.append((file.name, data))
         else:
             runs.append((file.name, BenchResult.load(file)))
     lines = [_INTRO]
@@ -55,6 +58,15 @@ def page_text(docs: Path) -> str:
         )
         for name, run in runs:
             lines.extend(_run(name, run))
+    if accuracies:
+        lines.append("## Accuracy of weight formats\n")
+        lines.append(
+            "Signal-to-noise ratios against f32 weights, dB. Each row is a model whose weights are "
+            "f32 but for those named, fed the f32 model's patches and noise; what the names mean is "
+            "said in `benchmarks/format_accuracy.py` and in [Weight formats](weight-formats.md).\n"
+        )
+        for name, accuracy in accuracies:
+            lines.extend(_accuracy(name, accuracy))
     return "\n".join(lines)
 
 
@@ -131,6 +143,22 @@ def _run(name: str, run: BenchResult) -> Iterator[str]:
             f"Cold, a fresh process with its files dropped from memory: first audio after "
             f"{cold.start_to_audio_ms:.0f} ms{read}."
         )
+    yield ""
+
+
+def _accuracy(name: str, result: dict[str, Any]) -> Iterator[str]:
+    kind = "seeded" if result["synthetic"] else "trained"
+    yield (
+        f"### {result['checkpoint']}, {kind} weights\n\n"
+        f"{result['taken']}, {result['machine']['cpu']}, onnxruntime "
+        f"{result['machine']['onnxruntime']}; {result['patches']} patches, {result['steps']} steps, "
+        f"guidance {result['cfg']:g} ([result](benchmarks/{name}))\n"
+    )
+    yield "| not f32 | LM output (mu) | stop logits | latents |\n|---|---|---|---|"
+    for row in result["rows"]:
+        cells = (row["mu_db"], row["stop_db"], row["latents_db"])
+        shown = ("same bits" if cell is None else f"{cell:.1f}" for cell in cells)
+        yield f"| `{row['row']}` | {' | '.join(shown)} |"
     yield ""
 
 

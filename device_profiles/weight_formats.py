@@ -22,6 +22,8 @@ class WeightFormat(Enum):
     """Stored f16, widened to f32 when the session loads: saves disk, not memory."""
     INT8 = "int8"
     """Symmetric per output channel; activations quantized per call (DynamicQuantizeMatMul)."""
+    INT8_ROWS = "int8-rows"
+    """The same with activations scaled row by row: for layers whose rows differ in size."""
     INT8_32 = "int8-32"
     """Symmetric in blocks (MatMulNBits, 8 bits)."""
     INT8_128 = "int8-128"
@@ -41,7 +43,8 @@ class WeightFormat(Enum):
     @property
     def block(self) -> int:
         """Inputs per block; 0 where a format has none."""
-        return int(self.value.split("-")[1]) if "-" in self.value else 0
+        size = [part for part in self.value.split("-")[1:] if part.isdigit()]
+        return int(size[0]) if size else 0
 
     @property
     def symmetric(self) -> bool:

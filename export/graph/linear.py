@@ -17,6 +17,9 @@ FloatArray = npt.NDArray[np.float32]
 # Floats held at once while a layer is converted: 16 MiB in f32, a few times that in transit.
 _PIECE = 4 * 1024 * 1024
 
+# Rows of zeros are divided by it.
+_LEAST_ROW = np.float32(1e-30)
+
 
 @dataclass(frozen=True)
 class LinearWeight:
@@ -80,6 +83,7 @@ def linear(
         WeightFormat.F32: _float,
         WeightFormat.F16: _float,
         WeightFormat.INT8: _dynamic_int8,
+        WeightFormat.INT8_ROWS: _dynamic_int8_by_row,
     }.get(graph.plan[kind], _block)
     with graph.scope(name):
         result = emit(graph, value, weight, graph.plan[kind])
@@ -112,6 +116,19 @@ def _dynamic_int8(
         scales[start : start + len(rows)] = scale
     inputs = [value, graph.weight(matrix), graph.weight(scales, "scale")]
     return graph.node("DynamicQuantizeMatMul", inputs, domain=MICROSOFT, name="product")
+
+
+def _dynamic_int8_by_row(
+    graph: GraphBuilder, value: str, weight: LinearWeight, format_: WeightFormat
+) -> str:
+    """Rows brought to a largest magnitude of 1 and back: the operator has one scale for them all."""
+    magnitude = graph.node("Abs", [value], name="magnitude")
+    largest = graph.node("ReduceMax", [magnitude, graph.axes(-1)], keepdims=1, name="largest")
+    least = graph.constant(_LEAST_ROW, np.float32, "least")
+    size = graph.node("Max", [largest, least], name="size")
+    rows = graph.node("Div", [value, size], name="rows")
+    product = _dynamic_int8(graph, rows, weight, format_)
+    return graph.node("Mul", [product, size], name="sized")
 
 
 def _block(graph: GraphBuilder, value: str, weight: LinearWeight, format_: WeightFormat) -> str:

@@ -10,7 +10,7 @@ from typing import get_args
 from device_profiles.weight_formats import LayerKind, PlanName, WeightFormat, chosen_formats
 from edge_runtime.errors import UsageError
 
-# Format by selector; see docs/weight-formats.md for the figures behind them.
+# Format by selector; docs/weight-formats.md has the figures behind them.
 _PLANS: Mapping[PlanName, Mapping[str, str]] = {
     "f32": {"*": "f32"},
     "f16": {"*": "f16"},
@@ -18,6 +18,9 @@ _PLANS: Mapping[PlanName, Mapping[str, str]] = {
         "lm": "int8-128",
         "patch_encoder": "int8",
         "flow": "int8",
+        # What gated activations hold differs from row to row by orders of magnitude.
+        "patch_encoder.down": "int8-rows",
+        "flow.down": "int8-rows",
         "head": "f32",
         "embedding": "f16",
     },
@@ -26,6 +29,9 @@ _PLANS: Mapping[PlanName, Mapping[str, str]] = {
         "lm": "int4-32",
         "patch_encoder": "int8",
         "flow": "int8",
+        # What gated activations hold differs from row to row by orders of magnitude.
+        "patch_encoder.down": "int8-rows",
+        "flow.down": "int8-rows",
         "head": "f32",
         "embedding": "f16",
     },

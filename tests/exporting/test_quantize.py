@@ -127,8 +127,10 @@ def test_the_int4_search_is_worth_it(symmetric: bool, heavy: bool, share: float)
     assert error < share * np.square(plain_int4(split(rows, 32), symmetric) - split(rows, 32)).sum()
 
 
-@pytest.mark.parametrize(("block", "heavy", "share"), [(32, False, 0.93), (32, True, 0.75),
-                                                       (128, False, 0.99), (128, True, 0.82)])
+@pytest.mark.parametrize(
+    ("block", "heavy", "share"),
+    [(32, False, 0.93), (32, True, 0.75), (128, False, 0.99), (128, True, 0.82)],
+)
 def test_zero_points_save_error(block: int, heavy: bool, share: float) -> None:
     random = np.random.default_rng(0)
     draw = random.standard_t(4, (256, 256)) if heavy else random.standard_normal((256, 256))
@@ -206,6 +208,31 @@ def test_dynamicquantizematmul_reads_what_was_written(
     # One scale for the whole activation: half a step of it on each input.
     step = (max(value.max(), 0) - min(value.min(), 0)) / 255
     assert (np.abs(found - exact) <= 0.51 * step * np.abs(decoded).sum(axis=1) + 1e-4).all()
+
+
+def test_by_row_a_large_row_costs_the_others_nothing(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    weight = random.standard_normal((24, 96)).astype(np.float32)
+    value = random.standard_normal((1, 4, 96)).astype(np.float32)
+    value[0, 1, 7] = 3000
+    value[0, 2] *= np.float32(1e-4)
+    value[0, 3] = 0
+    exact = value @ weight.T
+    by_row = multiply(tmp_path / "rows", value, weight, "int8-rows")
+    at_once = multiply(tmp_path / "int8", value, weight, "int8")
+    error, spread = (np.linalg.norm(found - exact, axis=-1)[0] for found in (by_row, at_once))
+    size = np.linalg.norm(exact, axis=-1)[0]
+    assert (error[:3] < 0.02 * size[:3]).all()
+    assert spread[0] > 0.5 * size[0]  # what the plain format does to the same rows
+    assert not by_row[0, 3].any()
+
+
+@pytest.mark.parametrize("scale", [1e-42, 1e-30, 1e30])
+def test_by_row_extreme_rows_stay_finite(tmp_path: Path, scale: float) -> None:
+    weight = np.eye(16, dtype=np.float32)
+    value = np.linspace(-1, 1, 32, dtype=np.float32).reshape(1, 2, 16) * np.float32(scale)
+    found = multiply(tmp_path, value, weight, "int8-rows")
+    np.testing.assert_allclose(found, value, atol=np.float32(scale) * 0.01)
 
 
 @pytest.mark.parametrize("plan", ["f32", "f16"])

@@ -63,7 +63,7 @@ def test_the_manifest_records_the_format_of_every_kind(mixed_bundle: Path) -> No
     ("choices", "named"),
     [
         ({"lms": "f32"}, "no layer kind is called 'lms'"),
-        ({"lm": "int4"}, "lm.base.qkv cannot be 'int4'; it may be f32, f16, int8, int8-32"),
+        ({"lm": "int4"}, "lm.base.qkv cannot be 'int4'; it may be f32, f16, int8, int8-rows"),
         ({"embedding": "int8"}, "embedding cannot be 'int8'; it may be f32, f16"),
     ],
 )

@@ -33,12 +33,14 @@ def test_the_choice_that_names_most_parts_wins_in_any_order() -> None:
 
 
 def test_between_equals_the_last_one_wins() -> None:
-    assert chosen_formats({"lm.*.down": "int8", "lm.base": "f32"})[
-        LayerKind.LM_BASE_DOWN
-    ] is WeightFormat.F32
-    assert chosen_formats({"lm.base": "f32", "lm.*.down": "int8"})[
-        LayerKind.LM_BASE_DOWN
-    ] is WeightFormat.INT8
+    assert (
+        chosen_formats({"lm.*.down": "int8", "lm.base": "f32"})[LayerKind.LM_BASE_DOWN]
+        is WeightFormat.F32
+    )
+    assert (
+        chosen_formats({"lm.base": "f32", "lm.*.down": "int8"})[LayerKind.LM_BASE_DOWN]
+        is WeightFormat.INT8
+    )
 
 
 @pytest.mark.parametrize("selector", ["", "lms", "lm.", "lm.base.down.x", "down", "LM", "lm..down"])
@@ -62,7 +64,7 @@ def test_a_format_a_kind_cannot_have_is_told_with_those_it_can(kind: LayerKind) 
 def test_a_format_says_its_bits_and_block() -> None:
     found = {each.value: (each.bits, each.block) for each in WeightFormat}
     assert found == {
-        "f32": (32, 0), "f16": (16, 0), "int8": (8, 0), "int8-32": (8, 32),
+        "f32": (32, 0), "f16": (16, 0), "int8": (8, 0), "int8-rows": (8, 0), "int8-32": (8, 32),
         "int8-128": (8, 128), "int4-32": (4, 32), "int4-128": (4, 128),
         "int4-32-sym": (4, 32), "int4-128-sym": (4, 128),
     }  # fmt: skip
