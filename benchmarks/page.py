@@ -62,8 +62,8 @@ def page_text(docs: Path) -> str:
         lines.append("## Accuracy of weight formats\n")
         lines.append(
             "Signal-to-noise ratios against f32 weights, dB. Each row is a model whose weights are "
-            "f32 but for those named, fed the f32 model's patches and noise; what the names mean is "
-            "said in `benchmarks/format_accuracy.py` and in [Weight formats](weight-formats.md).\n"
+            "f32 but for those named, fed the f32 model's patches and noise. Names: "
+            "`benchmarks/format_accuracy.py`; what follows: [Weight formats](weight-formats.md).\n"
         )
         for name, accuracy in accuracies:
             lines.extend(_accuracy(name, accuracy))
@@ -151,8 +151,8 @@ def _accuracy(name: str, result: dict[str, Any]) -> Iterator[str]:
     yield (
         f"### {result['checkpoint']}, {kind} weights\n\n"
         f"{result['taken']}, {result['machine']['cpu']}, onnxruntime "
-        f"{result['machine']['onnxruntime']}; {result['patches']} patches, {result['steps']} steps, "
-        f"guidance {result['cfg']:g} ([result](benchmarks/{name}))\n"
+        f"{result['machine']['onnxruntime']}; {result['patches']} patches, {result['steps']} "
+        f"steps, guidance {result['cfg']:g} ([result](benchmarks/{name}))\n"
     )
     yield "| not f32 | LM output (mu) | stop logits | latents |\n|---|---|---|---|"
     for row in result["rows"]:

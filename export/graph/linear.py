@@ -121,7 +121,7 @@ def _dynamic_int8(
 def _dynamic_int8_by_row(
     graph: GraphBuilder, value: str, weight: LinearWeight, format_: WeightFormat
 ) -> str:
-    """Rows brought to a largest magnitude of 1 and back: the operator has one scale for them all."""
+    """Rows brought to a largest magnitude of 1 and back: the operator has one scale for all."""
     magnitude = graph.node("Abs", [value], name="magnitude")
     largest = graph.node("ReduceMax", [magnitude, graph.axes(-1)], keepdims=1, name="largest")
     least = graph.constant(_LEAST_ROW, np.float32, "least")
