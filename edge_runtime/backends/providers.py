@@ -84,7 +84,7 @@ def check_providers(
     Args:
         profile: Names them, with their options.
         engines: Keeps the micro-model's TensorRT engine; None builds it anew, in this process.
-        guard: Asked before TensorRT is started; by default one with no limits of the user's.
+        guard: Asked before a device is started; by default one without limits of the user's.
         open_: Makes sessions.
         build: Builds engines.
         available: Providers of this build of ONNX Runtime.
@@ -112,6 +112,8 @@ def _check(entry: Provider, profile: Profile, tools: _Tools) -> ProviderCheck:
             remedy=_OTHER_BUILD,
         )
     try:
+        if provider.device != "cpu":
+            tools.guard.reserve(BUILD_BASE_BYTES, f"Starting {provider.name}")
         if isinstance(entry, TensorRtProvider):
             provider = _with_engine(entry, profile, provider, tools)
         reason = why_not_trusted(LAYERS, provider, tools.open)
@@ -139,10 +141,8 @@ def _with_engine(
         folder = tools.engines.micro({**provider.options, **plain})
     options = tensorrt_options(entry, profile.flow, LAYERS.file, _MICRO_SHAPES, folder)
     provider = provider.with_options(options)
-    if tools.engines is None or folder is None or not tools.engines.is_built(folder):
-        tools.guard.reserve(BUILD_BASE_BYTES, "Starting TensorRT")
-        if tools.engines is not None and folder is not None:
-            tools.engines.make(folder, lambda: tools.build(LAYERS.file, [provider], 1))
+    if tools.engines is not None and folder is not None and not tools.engines.is_built(folder):
+        tools.engines.make(folder, lambda: tools.build(LAYERS.file, [provider], 1))
     return provider
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from edge_runtime.backends.ort_provider import OrtProvider
 from edge_runtime.errors import BackendError
 
-# What CUDA, TensorRT and its builder take besides weights and workspace. Not measured.
+# What CUDA's context and libraries take, or TensorRT's builder besides weights and workspace. Not
+# measured.
 BUILD_BASE_BYTES = 512 << 20
 # Told graph file, providers and threads; raises BackendError.
 BuildEngine = Callable[[Path, Sequence[OrtProvider], int], None]
