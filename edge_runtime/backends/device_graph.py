@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,25 +95,24 @@ class DeviceBinding:
 
     def run(self, *, give_back: bool = False) -> None:
         """Run once. See `Binding.run`; the device's memory is its provider's to keep."""
-        for key, (array, value) in self._inputs.items():
-            if key not in self._pushed:
-                value.update_inplace(array)
-            if key in self._outputs:
-                self._pushed.add(key)
         options = _run_options(self._provider, self._capture)
-        try:
+        with self._typed():
+            for key, (array, value) in self._inputs.items():
+                if key not in self._pushed:
+                    value.update_inplace(array)
+                if key in self._outputs:
+                    self._pushed.add(key)
             self._session.run_with_iobinding(self._binding, options)
-        except Exception as error:  # the binding raises a dozen unrelated types
-            raise run_failed(self._name, error) from error
-        for key, (array, value) in self._outputs.items():
-            if key not in self._inputs:
-                array[...] = value.numpy()
+            for key, (array, value) in self._outputs.items():
+                if key not in self._inputs:
+                    array[...] = value.numpy()
 
     def sync(self) -> None:
         """Bring back what was updated in place. See `Binding.sync`."""
-        for key in self._pushed:
-            array, value = self._outputs[key]
-            array[...] = value.numpy()
+        with self._typed():
+            for key in self._pushed:
+                array, value = self._outputs[key]
+                array[...] = value.numpy()
         # Whoever asks for it may change it.
         self._pushed.clear()
 
@@ -131,11 +130,18 @@ class DeviceBinding:
         for known in (self._inputs, self._outputs):
             if id(array) in known:
                 return known[id(array)][1]
-        return device_array(array, self._provider)
+        with self._typed():
+            return device_array(array, self._provider)
 
     def _bind(self, bind: Any, name: str, value: ort.OrtValue) -> None:
-        try:
+        with self._typed():
             bind(name, value)
+
+    @contextlib.contextmanager
+    def _typed(self) -> Iterator[None]:
+        """Whatever fails in here fails as a run does."""
+        try:
+            yield
         except Exception as error:  # the binding raises a dozen unrelated types
             raise run_failed(self._name, error) from error
 

@@ -123,6 +123,7 @@ def test_both_versions_give_the_same(
             noise = ((wanted - found) ** 2).sum()
             ratio = 10 * np.log10((wanted**2).sum() / noise) if noise else np.inf
             worst[new_file.stem] = min(worst.get(new_file.stem, np.inf), ratio)
+    print({stem: round(ratio, 1) for stem, ratio in worst.items()})  # shown with -s
     least = {"lm": 60, "lm.kv_f16": 40}
     assert {stem: ratio for stem, ratio in worst.items() if ratio < least.get(stem, 60)} == {}
 

@@ -16,6 +16,8 @@ from device_profiles.flow_placement import FlowSection
 from device_profiles.hardware import RequiresSection
 from device_profiles.providers import CpuProvider, CudaProvider, TensorRtProvider
 from device_profiles.schema import KvSection, MemorySection, Profile
+from edge_runtime.backends import device_graph
+from edge_runtime.backends.ort_provider import OrtProvider
 from edge_runtime.backends.providers import ProviderCheck
 from edge_runtime.errors import BackendError, ProfileError
 from edge_runtime.golden.selftest import selftest
@@ -133,6 +135,25 @@ def test_a_graph_that_cannot_be_loaded_there_runs_on_the_cpu(
     assert voice.resources.placement.places["vae_decoder"] == "cpu"
     assert voice.resources.placement.places["lm"] == "cuda"
     assert any("vae_decoder does not run on cuda: Failed to allocate" in n for n in warnings)
+    assert (audio == on_cpu).all()
+
+
+def test_a_device_that_is_full_leaves_graphs_to_the_cpu(
+    f32_bundle: Path, on_cpu: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = use_stand_in(monkeypatch, StandIn())
+
+    def full(array: np.ndarray, provider: OrtProvider) -> object:
+        if array.nbytes > 4096:
+            raise RuntimeError("CUDA failure 2: out of memory ; GPU=0 ; file=cuda_allocator.cc")
+        return device(array, provider)
+
+    monkeypatch.setattr(device_graph, "device_array", full)
+    voice, audio, warnings = speak(f32_bundle, profile(CUDA))
+    places = voice.resources.placement.places
+    assert places["lm"] == "cpu"
+    assert places["flow"] == "cuda"
+    assert any("lm does not run on cuda" in n and "out of memory" in n for n in warnings)
     assert (audio == on_cpu).all()
 
 
@@ -347,3 +368,15 @@ def test_prepare_builds_engines_ahead(
     outcome = json.loads(capsys.readouterr().out)
     assert outcome["engines"] == {}
     assert "asks for tensorrt" in outcome["notes"][0]
+
+
+def test_golden_vectors_pass_where_the_flow_is_in_standard_operators(
+    int8_bundle: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("BOARDVOICE_STATE", str(tmp_path))
+    use_stand_in(monkeypatch, StandIn())
+    options = LoadOptions(profile=profile(CUDA, TENSORRT, place="tensorrt"), threads=1)
+    outcome = selftest(*open_device(int8_bundle, options))
+    flow = next(result for result in outcome.results if result.graph == "flow")
+    assert flow.provider == "TensorrtExecutionProvider"
+    assert outcome.passed, outcome.failed
