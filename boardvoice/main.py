@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import signal
 import sys
 from collections.abc import Sequence
 from types import FrameType
+
+from edge_runtime.errors import DependencyError
 
 INTERRUPTED = 128 + signal.SIGINT
 TERMINATED = 128 + signal.SIGTERM
@@ -17,7 +20,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     # Ctrl-C while the libraries load ends the process at once: they cannot be interrupted halfway.
     python_handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
-    commands = importlib.import_module("boardvoice.cli.commands")
+    try:
+        commands = importlib.import_module("boardvoice.cli.commands")
+    except ImportError as error:
+        return _cannot_import(error, sys.argv[1:] if argv is None else argv)
     signal.signal(signal.SIGINT, python_handler)
     signal.signal(signal.SIGTERM, _terminate)
     try:
@@ -27,6 +33,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     finally:
         _flush()
+
+
+def _cannot_import(error: ImportError, argv: Sequence[str]) -> int:
+    """Say which package cannot be imported: most often a build of ONNX Runtime for other libraries.
+
+    Not even the doctor can start then.
+    """
+    found = DependencyError(
+        f"A package that is needed cannot be imported: {error}.",
+        remedy="Install boardvoice again with pip. If onnxruntime misses a library, uninstall every "
+        "onnxruntime package and install the build that belongs to this board (docs/doctor.md).",
+    )
+    details = {"code": found.code, "message": found.message, "remedy": found.remedy}
+    # The console's own helpers may be what cannot be imported.
+    if "--json" in argv and sys.stdout is not None:
+        sys.stdout.write(json.dumps({"error": details}) + "\n")
+    if sys.stderr is not None:
+        sys.stderr.write(f"boardvoice: {found}\n")
+    return found.exit_code
 
 
 def _terminate(_number: int, _frame: FrameType | None) -> None:

@@ -1,0 +1,30 @@
+"""A package that cannot be imported is told in one sentence."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("command", ["doctor", "say"])
+def test_a_build_of_onnxruntime_that_misses_a_library_is_told(tmp_path: Path, command: str) -> None:
+    (tmp_path / "onnxruntime.py").write_text(
+        "raise ImportError('libcudnn.so.8: cannot open shared object file')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "boardvoice", command, "--json"],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 8
+    assert "libcudnn.so.8" in done.stderr
+    assert json.loads(done.stdout)["error"]["code"] == "dependency"
+    assert "onnxruntime" in done.stderr
+    assert "Traceback" not in done.stderr
