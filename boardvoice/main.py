@@ -42,8 +42,8 @@ def _cannot_import(error: ImportError, argv: Sequence[str]) -> int:
     """
     found = DependencyError(
         f"A package that is needed cannot be imported: {error}.",
-        remedy="Install boardvoice again with pip. If onnxruntime misses a library, uninstall every "
-        "onnxruntime package and install the build that belongs to this board (docs/doctor.md).",
+        remedy="Install boardvoice again with pip. If onnxruntime misses a library, uninstall all "
+        "onnxruntime packages and install the build that belongs to this board (docs/doctor.md).",
     )
     details = {"code": found.code, "message": found.message, "remedy": found.remedy}
     # The console's own helpers may be what cannot be imported.
