@@ -15,7 +15,7 @@ _PROVIDERS = {
     "tegra234": _NVIDIA,
     "tegra264": _NVIDIA,
 }
-_NPU_CORES = {"rk3588": 3, "rk3582": 2, "rk3576": 2, "rk3566": 1}
+NPU_CORES = {"rk3588": 3, "rk3582": 2, "rk3576": 2, "rk3566": 1}
 _DIALECT = {"cpu": "ort", "cuda": "ort", "tensorrt": "portable", "rknn": "portable"}
 
 
@@ -43,7 +43,7 @@ def _providers(profile: Profile) -> str:
 def _flow(profile: Profile) -> str:
     flow, names = profile.flow, [provider.name for provider in profile.providers]
     if flow.place == "rknn":
-        if profile.soc not in _NPU_CORES:
+        if profile.soc not in NPU_CORES:
             return (
                 f"flow.place: rknn is impossible with soc {profile.soc}; "
                 f"allowed: {', '.join(names)}"
@@ -64,7 +64,7 @@ def _npu_cores(profile: Profile) -> str:
         return ""
     if profile.flow.place != "rknn":
         return "flow.npu_cores: only with flow.place rknn"
-    cores = _NPU_CORES[profile.soc]
+    cores = NPU_CORES[profile.soc]
     if cores == 1 or any(int(core) >= cores for core in wanted.split("_")):
         return f"flow.npu_cores: soc {profile.soc} has {cores} NPU cores, not {wanted}"
     return ""

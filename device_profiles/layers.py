@@ -221,7 +221,9 @@ def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     result = dict(base)
     for key, value in over.items():
         below = result.get(key)
-        if isinstance(below, Mapping) and isinstance(value, Mapping):
+        # A figure is replaced whole: its source speaks of its own value only.
+        figure = isinstance(value, Mapping) and "source" in value
+        if isinstance(below, Mapping) and isinstance(value, Mapping) and not figure:
             result[key] = _merge(below, value)
         else:
             result[key] = value

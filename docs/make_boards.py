@@ -32,13 +32,15 @@ _BOARD_COLUMNS = (
 _FIGURES = """
 ## Figures
 
-For plans on paper. *m* was measured by somebody, the others are from data sheets or arithmetic; a
-figure with */thread* is for one thread. Sources stand in the YAML, beside each figure.
+What [`boardvoice plan`](plan.md) divides by. *m* was measured by somebody, the others are from data
+sheets or arithmetic, *p* is a peak of the hardware; a figure with */thread* is for one thread.
+Sources stand in the YAML, beside each figure.
 
 """
 _FIGURE_COLUMNS = (
     "profile", "memory GB/s", "GPU memory GB/s", "CPU f32 GFLOP/s", "CPU int8 GOP/s",
-    "GPU f32 GFLOP/s", "GPU int8 TOP/s", "NPU int8 TOP/s",
+    "CPU int8 in blocks GOP/s", "CPU int4 in blocks GOP/s", "GPU f32 GFLOP/s",
+    "GPU int8 TOP/s", "NPU int8 TOP/s", "memory GiB",
 )  # fmt: skip
 
 _NOTES = """
@@ -102,7 +104,8 @@ def _figure(figure: Figure | None) -> str:
     if figure is None:
         return ""
     thread = "/thread" if figure.per == "thread" else ""
-    return f"{figure.value:g}{thread}{' m' if figure.measured else ''}"
+    mark = " m" if figure.measured else " p" if figure.peak else ""
+    return f"{figure.value:g}{thread}{mark}"
 
 
 if __name__ == "__main__":

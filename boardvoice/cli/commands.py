@@ -14,6 +14,7 @@ from boardvoice.cli import (
     evaluate,
     export,
     memory,
+    plan,
     prepare,
     profiles,
     say,
@@ -97,6 +98,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=version("boardvoice"))
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (say, export, prepare, memory, bench, tune, evaluate, profiles, selftest, doctor):
+    for module in (
+        say, export, prepare, memory, bench, tune, evaluate, profiles, plan, selftest, doctor,
+    ):  # fmt: skip
         module.add_parser(commands)
     return parser

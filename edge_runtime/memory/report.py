@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from typing import Any
 
 from edge_runtime.bundle import Bundle
 from edge_runtime.memory.limits import Limit
 from edge_runtime.resources import Resources, weight_bytes
+
+_PYTHON, _KV, _WORKSPACE = "Python and libraries", "KV cache", "workspace and buffers"
+_SESSION = "session "
 
 
 @dataclass(frozen=True)
@@ -79,22 +83,15 @@ def memory_report(
         limits: Limits in force.
     """
     prepared = bool(resources.costs)
-    rows = [MemoryRow("Python and libraries", 0, baseline, baseline)]
-    held, brief = 0, 0
-    for graph, name in sorted(bundle.graphs(resources.profile.kv.dtype).items()):
-        if graph not in resources.measured:
-            continue
-        cost = resources.cost(bundle, name)
-        held += cost.least_bytes
-        # Larger runs give theirs back before the next one.
-        brief = max(brief, cost.most_bytes - cost.least_bytes)
-        mapped = weight_bytes(bundle, name) if prepared else 0
-        rows.append(
-            MemoryRow(f"session {graph}", mapped, cost.session_bytes, resources.measured[graph])
+    rows = [
+        replace(row, measured=_measured(row, resources, baseline, kv_bytes))
+        for row in planned_rows(
+            bundle, resources, resources.measured, baseline=baseline, kv_bytes=kv_bytes
         )
-    rows.append(MemoryRow("KV cache", 0, kv_bytes, kv_bytes))
+    ]
+    workspace = rows.pop()
     known = sum(row.measured or 0 for row in rows)
-    rows.append(MemoryRow("workspace and buffers", 0, held + brief, max(peak - known, 0)))
+    rows.append(replace(workspace, measured=max(peak - known, 0)))
     total = MemoryRow(
         "all",
         sum(row.file_backed for row in rows),
@@ -111,3 +108,43 @@ def memory_report(
         not_prepared=resources.not_prepared,
         limits=tuple(limits),
     )
+
+
+def planned_rows(
+    bundle: Bundle,
+    resources: Resources,
+    graphs: Collection[str],
+    *,
+    baseline: int,
+    kv_bytes: int,
+) -> list[MemoryRow]:
+    """What is expected by part: Python, sessions, KV cache, and scratch memory as the last.
+
+    Args:
+        bundle: A bundle.
+        resources: The device, with what its graphs cost.
+        graphs: Names of the graphs that are loaded.
+        baseline: Anonymous bytes before the bundle is opened.
+        kv_bytes: KV that a run holds.
+    """
+    prepared = bool(resources.costs)
+    rows = [MemoryRow(_PYTHON, 0, baseline, None)]
+    held, brief = 0, 0
+    for graph, name in sorted(bundle.graphs(resources.profile.kv.dtype).items()):
+        if graph not in graphs:
+            continue
+        cost = resources.cost(bundle, name)
+        held += cost.least_bytes
+        # Larger runs give theirs back before the next one.
+        brief = max(brief, cost.most_bytes - cost.least_bytes)
+        mapped = weight_bytes(bundle, name) if prepared else 0
+        rows.append(MemoryRow(f"{_SESSION}{graph}", mapped, cost.session_bytes, None))
+    rows.append(MemoryRow(_KV, 0, kv_bytes, None))
+    rows.append(MemoryRow(_WORKSPACE, 0, held + brief, None))
+    return rows
+
+
+def _measured(row: MemoryRow, resources: Resources, baseline: int, kv_bytes: int) -> int | None:
+    if row.name.startswith(_SESSION):
+        return resources.measured[row.name.removeprefix(_SESSION)]
+    return {_PYTHON: baseline, _KV: kv_bytes}.get(row.name)

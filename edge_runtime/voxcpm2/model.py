@@ -18,7 +18,7 @@ from edge_runtime.backends.protocol import Graph
 from edge_runtime.bundle import MANIFEST, Bundle, describe_errors
 from edge_runtime.cancel import CancelToken
 from edge_runtime.errors import BundleError, CancelledError
-from edge_runtime.kv_cache import KVCache, KVPool, KVShape
+from edge_runtime.kv_cache import KVCache, KVPool
 from edge_runtime.memory import malloc
 from edge_runtime.memory.guard import LadderStep
 from edge_runtime.noise import Noise
@@ -31,7 +31,7 @@ from edge_runtime.voxcpm2.lm import LanguageModel
 from edge_runtime.voxcpm2.prefix_store import PrefixStore, fingerprint
 from edge_runtime.voxcpm2.prompt import Prefix, PrefixBuilder, VoicePrompt
 from edge_runtime.voxcpm2.run_memory import RunMemory, estimated_workspaces
-from edge_runtime.voxcpm2.spec import GraphName, VoxCpm2Spec
+from edge_runtime.voxcpm2.spec import GraphName, VoxCpm2Spec, kv_shape
 from edge_runtime.voxcpm2.vae import VaeDecoder, encode_audio
 
 FloatArray = npt.NDArray[np.float32]
@@ -84,14 +84,7 @@ class VoxCpm2Model:
             self._files["lm"] = bundle.graphs(kv.dtype)["lm"]
         self.pool = KVPool(kv.pool_mib * _MIB)
         self.store = PrefixStore(kv.kept_voices_mib * _MIB)
-        self.kv_shape = KVShape(
-            layers=self.spec.kv.layers,
-            num_kv_heads=self.spec.kv.num_kv_heads,
-            head_size=self.spec.kv.head_size,
-            max_rows=min(self.spec.kv.max_rows, kv.max_rows),
-            bucket_rows=kv.bucket_rows,
-            dtype=kv.dtype,
-        )
+        self.kv_shape = kv_shape(self.spec, kv)
         resources.estimates.update(estimated_workspaces(self.spec, self.kv_shape.dtype))
         self.memory = RunMemory(self._guard, self._cost, self.kv_shape.row_bytes)
         # Only cloning needs it: loaded with the first reference or prompt audio.

@@ -6,6 +6,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from device_profiles.schema import KvSection
+from edge_runtime.kv_cache import KVShape
+
 GraphName = Literal[
     "lm", "patch_encoder", "flow", "flow_time", "flow_condition", "vae_encoder", "vae_decoder"
 ]
@@ -103,3 +106,15 @@ class VoxCpm2Spec(_Frozen):
     def patch_seconds(self) -> float:
         """Audio per patch in seconds."""
         return self.patch_samples / self.vae_decoder.sample_rate
+
+
+def kv_shape(spec: VoxCpm2Spec, kv: KvSection) -> KVShape:
+    """The KV cache's shape on a board."""
+    return KVShape(
+        layers=spec.kv.layers,
+        num_kv_heads=spec.kv.num_kv_heads,
+        head_size=spec.kv.head_size,
+        max_rows=min(spec.kv.max_rows, kv.max_rows),
+        bucket_rows=kv.bucket_rows,
+        dtype=kv.dtype,
+    )

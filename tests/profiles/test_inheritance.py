@@ -42,6 +42,28 @@ def test_mappings_merge_deeply_and_lists_are_replaced(tmp_path: Path) -> None:
     assert mine.figures.memory_gb_s.source == parent.figures.memory_gb_s.source
 
 
+def test_a_figure_with_a_source_of_its_own_is_not_mixed_with_the_parent_s(tmp_path: Path) -> None:
+    own = "{value: 300, measured: true, source: my own benchmark}"
+    path = write(
+        tmp_path, "mine", f"extends: orange-pi-5\nfigures: {{cpu_int8_gops: {own}}}\n"
+    )  # fmt: skip
+    mine, parent = load_profile(path).figures.cpu_int8_gops, load_profile("orange-pi-5").figures
+    assert parent.cpu_int8_gops is not None
+    assert parent.cpu_int8_gops.peak
+    assert mine is not None
+    assert not mine.peak
+    assert mine.value == 300
+
+
+def test_a_measured_peak_is_refused(tmp_path: Path) -> None:
+    own = "{value: 300, measured: true, peak: true, source: my own benchmark}"
+    path = write(
+        tmp_path, "mine", f"extends: orange-pi-5\nfigures: {{cpu_int8_gops: {own}}}\n"
+    )  # fmt: skip
+    with pytest.raises(ProfileLoadError, match="what was measured is no peak"):
+        load_profile(path)
+
+
 def test_how_a_board_is_recognized_and_that_it_was_verified_is_not_inherited(
     tmp_path: Path,
 ) -> None:
