@@ -10,7 +10,7 @@ from edge_runtime.bundle import MANIFEST, Bundle
 from edge_runtime.doctor.finding import Finding
 from edge_runtime.doctor.footprint import Footprint
 from edge_runtime.doctor.scene import Scene
-from edge_runtime.errors import BoardvoiceError, MemoryBudgetError
+from edge_runtime.errors import BoardvoiceError
 from edge_runtime.golden.golden_file import GOLDEN
 from edge_runtime.golden.selftest import SelfTest, selftest
 from edge_runtime.loader import LoadOptions, family_module, open_device
@@ -113,8 +113,6 @@ def check_golden(scene: Scene, bundle: Bundle) -> tuple[list[Finding], SelfTest 
         options = LoadOptions(profile=scene.profile, verify=False, prepare=prepare)
         opened, resources = open_device(bundle.folder, options)
         found = selftest(opened, resources)
-    except MemoryBudgetError as error:
-        return [Finding("golden self-test", "fail", error.message, again, error.remedy)], None
     except BoardvoiceError as error:
         return [Finding("golden self-test", "fail", error.message, again, error.remedy)], None
     notes = [
