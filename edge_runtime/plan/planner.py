@@ -322,6 +322,8 @@ def _notes(profile: Profile) -> tuple[str, ...]:
     return (
         f"Whether {' and '.join(wanted)} works is found out on the board; where not, the CPU "
         "computes it.",
+        "Memory is that of the CPU alone: copies of weights for a GPU and what its libraries take "
+        "are not in it.",
         *notes,
     )
 

@@ -87,7 +87,9 @@ def test_a_board_that_is_too_small_is_told_so_with_what_would_help(planner: Plan
 
 
 def test_memory_of_a_jetson_is_known_and_of_a_rockchip_board_is_not(planner: Planner) -> None:
-    known = planner.plan(PROFILES["jetson-orin-nano-8gb"], PlanRequest()).memory
+    jetson = planner.plan(PROFILES["jetson-orin-nano-8gb"], PlanRequest())
+    assert any("copies of weights for a GPU" in note for note in jetson.notes)
+    known = jetson.memory
     assert known.board_bytes == 8 * _GIB
     assert known.verdict == "fits"
     unknown = planner.plan(PROFILES["orange-pi-5"], PlanRequest()).memory
