@@ -3,7 +3,8 @@
     python benchmarks/long_context.py --bundle BUNDLE [--rows 100 500 1000 2000] [--patches 8]
 
 Random rows stand in for a prefix; every patch is computed as in a request (flow, patch encoder, LM
-step, audio decoder). All cases run in turn, --rounds times; medians over all patches.
+step, audio decoder). All cases run in turn, --rounds times; medians over all patches. Others
+on the machine lengthen wall time, hardly CPU time.
 """
 
 from __future__ import annotations
@@ -46,31 +47,33 @@ def main() -> None:
     # Rows before the first patch, and rows there is room for.
     cases = [(rows, model.kv_shape.capacity(rows + arguments.patches)) for rows in arguments.rows]
     cases += [(arguments.rows[0], room) for room in (model.kv_shape.capacity(least), largest)]
-    found: dict[tuple[int, int], list[tuple[float, float]]] = {case: [] for case in cases}
+    found: dict[tuple[int, int], list[tuple[float, ...]]] = {case: [] for case in cases}
     for number, case in product(range(arguments.rounds + 1), found):
         times = _patches(model, *case, arguments.patches)
         # The first round warms up.
         found[case] += times if number else []
-    print("| rows before | room for | ms per patch | of it LM step | to the first line |")
-    print("|---|---|---|---|---|")
-    first = 0.0
+    print("| rows before | room for | ms per patch | to line 1 | CPU-s | to line 1 | LM step, ms |")
+    print("|---" * 7 + "|")
+    first: tuple[float, ...] = ()
     for (rows, room), times in found.items():
-        patch = statistics.median(each[0] for each in times)
-        first = first or patch
-        step = statistics.median(each[1] for each in times)
-        growth = f"{100 * (patch / first - 1):+.1f} %"
-        print(f"| {rows} | {room} | {patch:.1f} | {step:.1f} | {growth} |")
+        medians = tuple(statistics.median(each) for each in zip(*times, strict=True))
+        first = first or medians
+        grown = [
+            f"{100 * (now / then - 1):+.1f} %" for now, then in zip(medians, first, strict=True)
+        ]
+        print(
+            f"| {rows} | {room} | {medians[0]:.1f} | {grown[0]} | {medians[1]:.3f} | {grown[1]} "
+            f"| {medians[2]:.1f} |"
+        )
 
 
-def _patches(model: VoxCpm2Model, rows: int, room: int, count: int) -> list[tuple[float, float]]:
-    """Wall of each patch after the first, and the LM step's share of it, in milliseconds."""
+def _patches(model: VoxCpm2Model, rows: int, room: int, count: int) -> list[tuple[float, ...]]:
+    """Of each patch after the first: wall ms, CPU-s, and the LM step's ms."""
     options = SpeechOptions()
     metrics = SpeechMetrics(0, model.sample_rate, model.patch_seconds)
     cache = KVCache(model.kv_shape, room, pool=model.pool)
     lm = LanguageModel(model._lm, model.spec, cache)
-    decoder = PatchDecoder(
-        model.spec, lm, model.solver(options), model._patch_encoder, metrics
-    )
+    decoder = PatchDecoder(model.spec, lm, model.solver(options), model._patch_encoder, metrics)
     noise = SeededNoise(0)
     vae = VaeDecoder(model._vae_decoder, model.spec, noise)
 
@@ -79,17 +82,19 @@ def _patches(model: VoxCpm2Model, rows: int, room: int, count: int) -> list[tupl
         return lm.prefill(values, np.zeros(rows, np.float32), cancel)
 
     prefix = model.prefixes.build("a", VoicePrompt())
-    times, before, step = [], time.perf_counter(), 0.0
+    times: list[tuple[float, ...]] = []
+    before, spent, step = 0.0, 0.0, 0.0
     for index, (patch, _) in enumerate(
         decoder.patches(
             prefix, prefill, PatchLimit(count + 1, "max_len"), count + 1, noise, CancelToken()
         )
     ):
         vae.decode(patch)
-        now, total = time.perf_counter(), metrics.ms.get("lm_step", 0.0)
+        now, cpu = time.perf_counter(), time.process_time()
+        total = metrics.ms.get("lm_step", 0.0)
         if index:
-            times.append(((now - before) * 1000, total - step))
-        before, step = now, total
+            times.append(((now - before) * 1000, cpu - spent, total - step))
+        before, spent, step = now, cpu, total
     lm.release()
     return times
 

@@ -23,6 +23,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from device_profiles.catalog import usable_cpus
+from edge_runtime.backends.placed import PlacedBackend
+from edge_runtime.backends.protocol import Graph
 
 TEXT = "Now serving number forty two at counter seven."
 # Sessions' threads, the VAE decoder's threads, whether threads spin, whether it is beside.
@@ -75,13 +77,13 @@ def main() -> None:
 class _TwoPools:
     """A back end whose VAE decoder has its own number of threads."""
 
-    inner: object
+    inner: PlacedBackend
     vae_threads: int
 
-    def load(self, path: Path) -> object:
+    def load(self, path: Path) -> Graph:
         backend = self.inner
         if path.name.startswith("vae_decoder"):
-            backend = replace(backend, threads=self.vae_threads)
+            backend = replace(backend, cpu=replace(backend.cpu, threads=self.vae_threads))
         return backend.load(path)
 
 
