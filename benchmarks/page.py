@@ -4,7 +4,8 @@
 
 Results are files that `boardvoice bench --json`, `benchmarks/side_by_side.py --json` and
 `benchmarks/format_accuracy.py --json` wrote.
-With --check nothing is written; the exit status is 1 when the page is out of date.
+A result's `note`, written by hand, says what disturbed it. With --check nothing is written; the
+exit status is 1 when the page is out of date.
 """
 
 from __future__ import annotations
@@ -94,6 +95,8 @@ def _pair(name: str, pair: dict[str, Any]) -> Iterator[str]:
     if "load_s" in rival:
         yield f"| load, s | {ours['load_s']} | {rival['load_s']} | |"
     yield ""
+    if "note" in pair:
+        yield f"{pair['note']}\n"
 
 
 def _run(name: str, run: BenchResult) -> Iterator[str]:
