@@ -1,6 +1,6 @@
 """What golden vectors cost: computing them for a bundle, and running them as a self-test.
 
-    python -m benchmarks.golden_vectors --bundle BUNDLE [--profile NAME] [--json FILE]
+    python -m benchmarks.golden_vectors --bundle BUNDLE [--unprepared] [--profile NAME] [--json F]
 
 Computing writes and removes a small file beside the bundle's graphs; the bundle stays as it is.
 """
@@ -31,12 +31,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bundle", type=Path, required=True)
     parser.add_argument("--profile")
+    parser.add_argument("--unprepared", action="store_true", help="test without prepared files")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     malloc.limit_arenas(2)
     result = {"computing": computing(arguments.bundle)}
     malloc.fix_thresholds(malloc.MMAP_THRESHOLD)
-    result["selftest"] = testing(arguments.bundle, arguments.profile)
+    result["selftest"] = testing(
+        arguments.bundle, arguments.profile, "never" if arguments.unprepared else None
+    )
     print(json.dumps(result, indent=1))
     if arguments.json:
         arguments.json.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
@@ -64,13 +67,14 @@ def computing(folder: Path) -> dict[str, object]:
     }
 
 
-def testing(folder: Path, profile: str | None) -> dict[str, object]:
+def testing(folder: Path, profile: str | None, prepare: str | None) -> dict[str, object]:
     """Seconds, anonymous memory, and the results."""
     gc.collect()
     malloc.trim()
     before = ProcessMemory.read().anonymous
     with MemoryWatch() as watch:
-        bundle, resources = open_device(folder, LoadOptions(profile=profile, verify=False))
+        options = LoadOptions(profile=profile, verify=False, prepare=prepare)
+        bundle, resources = open_device(folder, options)
         start = time.perf_counter()
         found = selftest(bundle, resources)
         seconds = time.perf_counter() - start
