@@ -25,8 +25,9 @@ class WeightFormat(Enum):
     INT8_ROWS = "int8-rows"
     """The same with activations scaled row by row: for layers whose rows differ in size."""
     INT8_32 = "int8-32"
-    """Symmetric in blocks (MatMulNBits, 8 bits)."""
+    """In blocks with zero points (MatMulNBits, 8 bits)."""
     INT8_128 = "int8-128"
+    """Symmetric in blocks (MatMulNBits, 8 bits)."""
     INT4_32 = "int4-32"
     """In blocks, scales and zero points searched (MatMulNBits, 4 bits)."""
     INT4_128 = "int4-128"
@@ -49,7 +50,11 @@ class WeightFormat(Enum):
     @property
     def symmetric(self) -> bool:
         """Whether zero is the same code everywhere."""
-        return self not in (WeightFormat.INT4_32, WeightFormat.INT4_128)
+        return self not in (
+            WeightFormat.INT8_32,
+            WeightFormat.INT4_32,
+            WeightFormat.INT4_128,
+        )
 
 
 class LayerKind(Enum):

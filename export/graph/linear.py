@@ -11,7 +11,7 @@ import numpy.typing as npt
 from device_profiles.weight_formats import LayerKind, WeightFormat
 from export.graph.builder import MICROSOFT, GraphBuilder
 from export.weights.int4 import block_int4
-from export.weights.quantize import block_int8, half, per_channel_int8
+from export.weights.quantize import block_int8, block_uint8, half, per_channel_int8
 
 FloatArray = npt.NDArray[np.float32]
 # Floats held at once while a layer is converted: 16 MiB in f32, a few times that in transit.
@@ -137,20 +137,21 @@ def _block(graph: GraphBuilder, value: str, weight: LinearWeight, format_: Weigh
     count = -(-weight.inputs // block)
     packed = block * bits // 8
     scales = np.empty((weight.outputs, count), np.float32)
-    zeros = np.empty((weight.outputs, -(-count // 2)), np.uint8)
+    zeros = np.empty((weight.outputs, -(-count * bits // 8)), np.uint8)
 
     def pieces() -> Iterator[npt.NDArray[np.generic]]:
         for start, rows in weight.pieces():
             part = slice(start, start + len(rows))
-            if bits == 8:
-                quantized, scales[part] = block_int8(rows, block)
-                yield quantized
-                continue
-            found = block_int4(rows, block, symmetric=format_.symmetric)
-            scales[part] = found.scales
-            if found.zeros is not None:
-                zeros[part] = found.zeros
-            yield found.packed
+            if bits == 4:
+                found = block_int4(rows, block, symmetric=format_.symmetric)
+                codes, scales[part] = found.packed, found.scales
+                if found.zeros is not None:
+                    zeros[part] = found.zeros
+            elif format_.symmetric:
+                codes, scales[part] = block_int8(rows, block)
+            else:
+                codes, scales[part], zeros[part] = block_uint8(rows, block)
+            yield codes
 
     stored = graph.weights.add((weight.outputs, count, packed), np.uint8, pieces())
     inputs = [value, graph.stored(stored), graph.weight(scales, "scale")]

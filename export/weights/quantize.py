@@ -1,4 +1,4 @@
-"""Smaller forms of a layer's rows: f16, and symmetric integers in ONNX Runtime's layouts.
+"""Smaller forms of a layer's rows: f16, and 8-bit integers in ONNX Runtime's layouts.
 
 Layouts: `DynamicQuantizeMatMul` and `MatMulNBits` in ONNX Runtime's ContribOperators.md.
 """
@@ -11,6 +11,7 @@ import numpy.typing as npt
 from edge_runtime.errors import UnsupportedError
 
 FloatArray = npt.NDArray[np.float32]
+ByteArray = npt.NDArray[np.uint8]
 
 # Below it (and near the smallest normal f32) a scale is too coarse to divide by.
 _LEAST_SCALE = np.float32(1e-30)
@@ -59,6 +60,27 @@ def block_int8(rows: FloatArray, block: int) -> tuple[npt.NDArray[np.uint8], Flo
     scale = safe_scale(np.abs(blocks).max(axis=2) / np.float32(127))
     quantized = np.rint(blocks / scale[..., None]) + np.float32(128)
     return quantized.astype(np.uint8), scale
+
+
+def block_uint8(rows: FloatArray, block: int) -> tuple[ByteArray, FloatArray, ByteArray]:
+    """Quantize blocks along the input axis to 8 bits that span each block's own range and zero.
+
+    Args:
+        rows: Weights [outputs, inputs].
+        block: Inputs per block; the last block is padded with zeros.
+
+    Returns:
+        uint8 [outputs, blocks, block], f32 scales and uint8 zero points [outputs, blocks].
+    """
+    blocks = blocks_of(rows, block)
+    # Divided first: the span of a block may be more than f32 holds.
+    low = np.minimum(blocks.min(axis=2), 0) / np.float32(255)
+    scale = safe_scale(np.maximum(blocks.max(axis=2), 0) / np.float32(255) - low)
+    zero = np.rint(np.clip(-low / scale, 0, 1) * np.float32(255))
+    codes = np.rint(blocks / scale[..., None])
+    codes += zero[..., None]
+    np.clip(codes, 0, 255, out=codes)
+    return codes.astype(np.uint8), scale, zero.astype(np.uint8)
 
 
 def safe_scale(scale: FloatArray) -> FloatArray:
