@@ -12,6 +12,7 @@ from edge_runtime.memory import guard
 from edge_runtime.voice import Voice
 from export.synthetic import RECIPES, make_checkpoint
 from export.voxcpm2.exporter import export_voxcpm2
+from export.weights.plan import WeightPlan
 
 MakeBundle = Callable[..., Path]
 
@@ -68,6 +69,16 @@ def f32_bundle(make_bundle: MakeBundle) -> Path:
 @pytest.fixture(scope="session")
 def int8_bundle(make_bundle: MakeBundle) -> Path:
     return make_bundle("tiny", "int8")
+
+
+@pytest.fixture(scope="session")
+def dynamic_int8_bundle(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: Path) -> Path:
+    """Flow and patch encoder in dynamically quantized products alone, as boards with an NPU or
+    TensorRT have them."""
+    out = tmp_path_factory.mktemp("dynamic") / "bundle"
+    formats = {"patch_encoder": "int8", "flow": "int8", "flow.down": "int8-rows"}
+    export_voxcpm2(tiny_checkpoint, out, weights=WeightPlan.named("int8", formats), name="tiny")
+    return out
 
 
 @pytest.fixture(scope="session")

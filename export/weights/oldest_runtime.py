@@ -26,9 +26,10 @@ def check_formats(plan: WeightPlan, profile: Profile) -> None:
     }
     if newer:
         kind, format_ = next(iter(newer.items()))
-        group = kind.value.partition(".")[0]
+        groups = dict.fromkeys(each.value.partition(".")[0] for each in newer)
+        choices = " ".join(f"--format {group}=int8" for group in groups)
         raise UsageError(
             f"{kind.value} in {format_.value} needs ONNX Runtime {_OLDEST[format_]}; profile "
             f"{profile.name} is for {needed} and newer.",
-            remedy=f"Leave --weights and --format out, or add --format {group}=int8.",
+            remedy=f"Leave --weights and --format out, or add {choices}.",
         )

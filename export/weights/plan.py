@@ -16,22 +16,21 @@ _PLANS: Mapping[PlanName, Mapping[str, str]] = {
     "f16": {"*": "f16"},
     "int8": {
         "lm": "int8-128",
-        "patch_encoder": "int8",
+        # What comes before the scalar quantizer: errors there flip its steps.
+        "lm.base": "int8-32",
+        "patch_encoder": "int8-32",
         "flow": "int8",
         # What gated activations hold differs from row to row by orders of magnitude.
-        "patch_encoder.down": "int8-rows",
-        "flow.down": "int8-rows",
+        "flow.down": "int8-128",
         "head": "f32",
         "embedding": "f16",
     },
     # Flow error adds up over the solver's steps, so int4 stops at the LM.
     "int4": {
         "lm": "int4-32",
-        "patch_encoder": "int8",
+        "patch_encoder": "int8-32",
         "flow": "int8",
-        # What gated activations hold differs from row to row by orders of magnitude.
-        "patch_encoder.down": "int8-rows",
-        "flow.down": "int8-rows",
+        "flow.down": "int8-128",
         "head": "f32",
         "embedding": "f16",
     },

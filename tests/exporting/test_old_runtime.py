@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -130,10 +131,12 @@ def test_both_versions_give_the_same(
 
 def test_formats_that_are_too_new_for_the_profile_are_refused() -> None:
     old, new = load_profile(PROFILE), load_profile("x86-vnni")
-    check_formats(WeightPlan.named("int8", {"lm": "int8"}), old)
-    check_formats(WeightPlan.named("int4"), old)
+    check_formats(WeightPlan.named("int8", old.weights.formats), old)
+    check_formats(WeightPlan.named("int4", {"patch_encoder": "int8", "flow": "int8"}), old)
     check_formats(WeightPlan.named("int8"), new)
     with pytest.raises(
-        UsageError, match=r"int8-128 needs ONNX Runtime 1\.22; profile jetson-xavie"
-    ):
+        UsageError, match=r"int8-32 needs ONNX Runtime 1\.22; profile jetson-xavie"
+    ) as caught:
         check_formats(WeightPlan.named("int8"), old)
+    named = re.findall(r"--format (\w+)=int8", caught.value.remedy)
+    check_formats(WeightPlan.named("int8", dict.fromkeys(named, "int8")), old)

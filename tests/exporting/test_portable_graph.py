@@ -41,15 +41,16 @@ def test_f32_results_are_the_same(recipe: str, batch: int, make_bundle) -> None:
 
 @pytest.mark.parametrize(("weights", "least"), [("f16", 110), ("int8", 30)])
 def test_quantized_weights_are_the_same_and_activations_are_not_rounded(
-    weights: str, least: float, make_bundle
+    weights: str, least: float, make_bundle, dynamic_int8_bundle: Path
 ) -> None:
-    graphs = make_bundle("tiny", weights) / "graphs"
+    bundle = dynamic_int8_bundle if weights == "int8" else make_bundle("tiny", weights)
+    graphs = bundle / "graphs"
     own, standard = (outputs(graphs / f"flow{x}.onnx", 2) for x in ("", ".portable"))
     assert snr(own, standard) > least
 
 
-def test_only_standard_operators_over_the_same_weight_file(int8_bundle: Path) -> None:
-    path = int8_bundle / "graphs/flow.portable.onnx"
+def test_only_standard_operators_over_the_same_weight_file(dynamic_int8_bundle: Path) -> None:
+    path = dynamic_int8_bundle / "graphs/flow.portable.onnx"
     model = onnx.load(path, load_external_data=False)
     assert [(entry.domain, entry.version) for entry in model.opset_import] == [("", 19)]
     assert model.ir_version <= 10

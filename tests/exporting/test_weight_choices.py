@@ -52,7 +52,7 @@ def test_the_manifest_records_the_format_of_every_kind(mixed_bundle: Path) -> No
     assert manifest.weights == "int8"
     assert set(manifest.formats) == {kind.value for kind in LayerKind}
     for kind, name in {
-        "lm.base.qkv": "int8-128", "lm.base.down": "int8-32", "lm.residual.down": "int8-32",
+        "lm.base.qkv": "int8-32", "lm.base.down": "int8-32", "lm.residual.down": "int8-32",
         "lm.residual.qkv": "int4-32", "flow.down": "f32", "flow.qkv": "int8",
         "head.stop": "f16", "head.mu": "f32", "embedding": "f16",
     }.items():  # fmt: skip

@@ -61,14 +61,14 @@ def test_a_build_that_is_killed_leaves_this_process_alive(tmp_path: Path) -> Non
 
 
 def test_an_engine_belongs_to_graph_device_and_options(
-    f32_bundle: Path, int8_bundle: Path, tmp_path: Path
+    f32_bundle: Path, dynamic_int8_bundle: Path, tmp_path: Path
 ) -> None:
     bundle, options = Bundle.open(f32_bundle), {"trt_fp16_enable": "1"}
     here = EngineCache(tmp_path, "orin 10.3")
     folders = {
         here.folder(bundle, FLOW, options),
         here.folder(bundle, FLOW, {}),
-        here.folder(Bundle.open(int8_bundle), FLOW, options),
+        here.folder(Bundle.open(dynamic_int8_bundle), FLOW, options),
         EngineCache(tmp_path, "orin 10.4").folder(bundle, FLOW, options),
         here.micro({}),
         here.micro(options),
@@ -127,10 +127,12 @@ def test_every_dynamic_input_needs_a_range_that_fits() -> None:
         options(audio=ShapeRange((1, 8, 7), (1, 8, 6), (1, 8, 12)))
 
 
-def test_quantized_weights_need_leave_to_use_int8(int8_bundle: Path, f32_bundle: Path) -> None:
+def test_quantized_weights_need_leave_to_use_int8(
+    dynamic_int8_bundle: Path, f32_bundle: Path
+) -> None:
     provider = TensorRtProvider(name="tensorrt")
     shape = ShapeRange((1, 2, 64), (2, 2, 64), (2, 2, 64))
-    for bundle, wanted in ((int8_bundle, "1"), (f32_bundle, None)):
+    for bundle, wanted in ((dynamic_int8_bundle, "1"), (f32_bundle, None)):
         found = tensorrt_options(provider, PLACE, bundle / FLOW, {"mu": shape}, None)
         assert found.get("trt_int8_enable") == wanted
         assert found["trt_fp16_enable"] == "1"

@@ -109,11 +109,11 @@ def test_wrong_numbers_are_never_heard(
 
 
 def test_a_graph_whose_products_stay_on_the_cpu_runs_there_altogether(
-    int8_bundle: Path, monkeypatch: pytest.MonkeyPatch
+    dynamic_int8_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in = StandIn(on_cpu={"DynamicQuantizeMatMul"})
     use_stand_in(monkeypatch, stand_in)
-    voice, _, warnings = speak(int8_bundle, profile(CUDA))
+    voice, _, warnings = speak(dynamic_int8_bundle, profile(CUDA))
     places = voice.resources.placement.places
     assert {name for name, place in places.items() if place == "cpu"} == {"flow", "patch_encoder"}
     (note,) = [note for note in warnings if note.startswith("flow does not run on cuda")]
@@ -371,12 +371,12 @@ def test_prepare_builds_engines_ahead(
 
 
 def test_golden_vectors_pass_where_the_flow_is_in_standard_operators(
-    int8_bundle: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    dynamic_int8_bundle: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("BOARDVOICE_STATE", str(tmp_path))
     use_stand_in(monkeypatch, StandIn())
     options = LoadOptions(profile=profile(CUDA, TENSORRT, place="tensorrt"), threads=1)
-    outcome = selftest(*open_device(int8_bundle, options))
+    outcome = selftest(*open_device(dynamic_int8_bundle, options))
     flow = next(result for result in outcome.results if result.graph == "flow")
     assert flow.provider == "TensorrtExecutionProvider"
     assert outcome.passed, outcome.failed
