@@ -61,6 +61,9 @@ def weight_bytes(format_: str, inputs: int, outputs: int) -> float:
         return 2.0 * inputs * outputs
     bits, _, block = format_.removeprefix("int").partition("-")
     blocks = -(-inputs // int(block)) if block else 1
-    # int4 has a zero point of 4 bits per block, in whole bytes per output.
-    points = -(-blocks // 2) if bits == "4" else 0
+    # int4 has a zero point of 4 bits per block, in whole bytes per output; int8-32 one of 8 bits.
+    if bits == "4":
+        points = -(-blocks // 2)
+    else:
+        points = blocks if format_ == "int8-32" else 0
     return inputs * outputs * int(bits) / 8 + outputs * (4.0 * blocks + points)

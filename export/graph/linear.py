@@ -134,6 +134,9 @@ def _dynamic_int8_by_row(
 def _block(graph: GraphBuilder, value: str, weight: LinearWeight, format_: WeightFormat) -> str:
     bits = format_.bits
     block = format_.block if weight.inputs >= format_.block else 32
+    # 8-bit blocks of 32 have zero points whatever the layer asked for, so that a graph's reader can
+    # tell a format by its bits and blocks.
+    symmetric = format_.symmetric and (bits, block) != (8, 32)
     count = -(-weight.inputs // block)
     packed = block * bits // 8
     scales = np.empty((weight.outputs, count), np.float32)
@@ -143,11 +146,11 @@ def _block(graph: GraphBuilder, value: str, weight: LinearWeight, format_: Weigh
         for start, rows in weight.pieces():
             part = slice(start, start + len(rows))
             if bits == 4:
-                found = block_int4(rows, block, symmetric=format_.symmetric)
+                found = block_int4(rows, block, symmetric=symmetric)
                 codes, scales[part] = found.packed, found.scales
                 if found.zeros is not None:
                     zeros[part] = found.zeros
-            elif format_.symmetric:
+            elif symmetric:
                 codes, scales[part] = block_int8(rows, block)
             else:
                 codes, scales[part], zeros[part] = block_uint8(rows, block)
@@ -155,7 +158,7 @@ def _block(graph: GraphBuilder, value: str, weight: LinearWeight, format_: Weigh
 
     stored = graph.weights.add((weight.outputs, count, packed), np.uint8, pieces())
     inputs = [value, graph.stored(stored), graph.weight(scales, "scale")]
-    if not format_.symmetric:
+    if not symmetric:
         inputs.append(graph.weight(zeros, "zero"))
     return graph.node(
         "MatMulNBits",

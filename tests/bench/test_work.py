@@ -63,9 +63,9 @@ def test_weights_are_read_once_whatever_the_rows(int8_bundle: Path) -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 2])
-def test_the_estimator_costs_by_guidance(int8_bundle: Path, batch: int) -> None:
+def test_the_estimator_costs_by_guidance(dynamic_int8_bundle: Path, batch: int) -> None:
     shapes = {"mu": (batch, 2, HIDDEN)}
-    work = graph_work(int8_bundle / "graphs/flow.onnx", shapes)
+    work = graph_work(dynamic_int8_bundle / "graphs/flow.onnx", shapes)
     rows = 2 + 1 + 2 * SIZE
     expected = batch * stack_macs(CONFIG.flow, rows, last_only=SIZE)
     spec = CONFIG.flow

@@ -202,7 +202,7 @@ def test_matmulnbits_reads_what_was_written(
     value = random.standard_normal((1, rows, inputs)).astype(np.float32)
     block = format_.block if inputs >= format_.block else 32
     if format_.bits == 8:
-        quantize = block_int8 if format_.symmetric else block_uint8
+        quantize = block_uint8 if block == 32 else block_int8
         decoded = decode_int8(*quantize(weight, block))
     else:
         decoded = decode_int4(block_int4(weight, block, symmetric=format_.symmetric))
