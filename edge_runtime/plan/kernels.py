@@ -62,8 +62,5 @@ def weight_bytes(format_: str, inputs: int, outputs: int) -> float:
     bits, _, block = format_.removeprefix("int").partition("-")
     blocks = -(-inputs // int(block)) if block else 1
     # int4 has a zero point of 4 bits per block, in whole bytes per output; int8-32 one of 8 bits.
-    if bits == "4":
-        points = -(-blocks // 2)
-    else:
-        points = blocks if format_ == "int8-32" else 0
+    points = -(-blocks * int(bits) // 8) if bits == "4" or format_ == "int8-32" else 0
     return inputs * outputs * int(bits) / 8 + outputs * (4.0 * blocks + points)
