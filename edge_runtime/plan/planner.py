@@ -20,7 +20,8 @@ from edge_runtime.plan.request import FamilyPlan, PlannedRun, PlanRequest
 from edge_runtime.plan.speeds import Place, Speeds, UnknownSpeedError, speeds_of
 from edge_runtime.presets import PRESETS
 
-# The only layers that int4 pays for are the LM's, which alone are in int8 blocks.
+# The only layers that int4 pays for are the LM's.
+_INT4_GRAPH = "lm"
 _INT4 = {"int8-128": "int4-32", "int8-32": "int4-32"}
 
 
@@ -202,7 +203,8 @@ class Planner:
 
         def count(run: PlannedRun) -> Work:
             work = self._count(run, profile.kv.dtype)
-            return reformatted(work, case.formats) if case.formats else work
+            changes = case.formats and run.graph == _INT4_GRAPH
+            return reformatted(work, case.formats) if changes else work
 
         return estimate(runs, count, speeds_for, case.request.patches)
 
@@ -279,7 +281,7 @@ class Planner:
         changed = False
         counted: set[str] = set()
         for run in self._runs(case).runs:
-            if run.graph in counted:
+            if run.graph in counted or run.graph != _INT4_GRAPH:
                 continue
             counted.add(run.graph)
             work = self._count(run, case.profile.kv.dtype)
