@@ -32,6 +32,7 @@ class VoicePlan:
 
     Attributes:
         steps: Steps over which the learning rate falls; training goes on at its floor.
+        second: First and last step of a second fall, and the rate it starts from.
         batch: Sentences per step.
         share: Part of the audio rows that the flow is trained on, in each step.
         past_noise: Highest standard deviation of the noise on the past; free running is not exact.
@@ -40,8 +41,9 @@ class VoicePlan:
     """
 
     steps: int = 8000
-    batch: int = 24
     rate: float = 1e-3
+    second: tuple[int, int, float] = (16000, 26000, 6e-4)
+    batch: int = 24
     share: float = 0.5
     past_noise: float = 0.4
     drop: float = 0.1
@@ -56,9 +58,12 @@ class VoicePlan:
 
     def rate_at(self, step: int) -> float:
         """Learning rate."""
-        done = min(1.0, step / self.steps)
+        first, last, rate = 0, self.steps, self.rate
+        if step >= self.second[0]:
+            first, last, rate = self.second
+        done = min(1.0, (step - first) / (last - first))
         fall = 0.02 + 0.98 * (0.5 + 0.5 * math.cos(math.pi * done))
-        return self.rate * min(1.0, (step + 1) / 300) * fall
+        return rate * min(1.0, (step - first + 1) / 300) * fall
 
 
 class VoiceModel(nn.Module):
