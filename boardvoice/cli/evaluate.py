@@ -52,7 +52,7 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("bundles", nargs="+", metavar="BUNDLE", help="folders that 'export' wrote")
     parser.add_argument(
-        "--texts", metavar="FILE", help="one sentence a line; by default 122 of kiosks and robots"
+        "--texts", metavar="FILE", help="one sentence a line; by default 200 of kiosks and robots"
     )
     parser.add_argument("--count", type=int, metavar="N", help="only the first N sentences")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1], metavar="S", help="runs (1)")

@@ -17,6 +17,7 @@ from boardvoice.cli.console import complain, print_json
 from boardvoice.cli.device_options import add_device_options, load_voice
 from boardvoice.cli.progress import speech_bar
 from boardvoice.default_bundle import default_bundle
+from boardvoice.demo_voice.spoken_text import spoken_text, unheard_words
 from edge_runtime.audio.playback import Player
 from edge_runtime.audio.wav import write_wav
 from edge_runtime.cancel import CancelToken
@@ -41,8 +42,8 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "say",
         help="speak a text",
-        description="Speak a text. Without --bundle, a tiny synthetic voice is made once and "
-        "used: it makes sound, not speech.",
+        description="Speak a text. Without --bundle, the small demo voice of the package speaks: "
+        "English as kiosks and robots say it.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -122,6 +123,10 @@ def _run(arguments: argparse.Namespace) -> int:
     )
     output = arguments.output or (None if arguments.play else "out.wav")
     bundle = arguments.bundle or default_bundle()
+    notes = []
+    if not arguments.bundle:
+        text = spoken_text(text)
+        notes = _unheard(text)
     shown = not (arguments.quiet or arguments.json or output == _STDOUT)
     voice = load_voice(str(bundle), arguments, shown=shown)
     cancel = CancelToken()
@@ -139,7 +144,7 @@ def _run(arguments: argparse.Namespace) -> int:
         )
         with stream, contextlib.suppress(CancelledError):
             _send(stream, output, play=arguments.play, cancel=cancel)
-    _report(arguments, stream.metrics, output, str(bundle))
+    _report(arguments, stream.metrics, output, str(bundle), notes)
     return 128 + received[0] if received else 0
 
 
@@ -160,6 +165,17 @@ def _text(arguments: argparse.Namespace) -> str:
     if not text.strip():
         raise TextError("The text is empty.", remedy="Give something to say.")
     return f"({design}){text}"
+
+
+def _unheard(text: str) -> list[str]:
+    unheard = unheard_words(text)
+    if not unheard:
+        return []
+    names = ", ".join(unheard[:5]) + (", ..." if len(unheard) > 5 else "")
+    return [
+        f"the demo voice was not trained on these words and may say them wrong: {names}; "
+        "name a --bundle for other texts"
+    ]
 
 
 def _send(stream: SpeechStream, output: str | None, *, play: bool, cancel: CancelToken) -> None:
@@ -212,14 +228,19 @@ def _cancelled_by_signals(cancel: CancelToken) -> Iterator[list[int]]:
 
 
 def _report(
-    arguments: argparse.Namespace, metrics: SpeechMetrics, output: str | None, bundle: str
+    arguments: argparse.Namespace,
+    metrics: SpeechMetrics,
+    output: str | None,
+    bundle: str,
+    notes: list[str],
 ) -> None:
     streamed = output == _STDOUT
+    warnings = [*notes, *metrics.warnings]
     if arguments.json:
-        details = {**metrics.as_dict(), "output": output, "bundle": bundle}
+        details = {**metrics.as_dict(), "warnings": warnings, "output": output, "bundle": bundle}
         print_json(details, sys.stderr if streamed else None)
         return
-    for warning in metrics.warnings:
+    for warning in warnings:
         complain(f"boardvoice: {warning}")
     if arguments.quiet:
         return

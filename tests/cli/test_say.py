@@ -38,13 +38,21 @@ def run(cache: Path, tmp_path: Path):
     return call
 
 
-def test_speaks_on_a_fresh_machine_and_says_that_it_is_not_speech(run, tmp_path):
-    done = run("say", "Now serving number forty two.", "--max-len", "5")
+def test_speaks_on_a_fresh_machine(run, tmp_path):
+    done = run("say", "Now serving number 42 at counter seven.")
     assert done.returncode == 0, done.stderr
     info = soundfile.info(tmp_path / "out.wav")
-    assert (info.samplerate, info.channels, info.subtype) == (48000, 1, "PCM_16")
-    assert info.frames % 7680 == 0
-    assert b"sound, not speech" in done.stderr
+    assert (info.samplerate, info.channels, info.subtype) == (16000, 1, "PCM_16")
+    assert info.frames % 2560 == 0
+    assert 2 < info.duration < 6
+    assert b"ended by stop" in done.stderr
+    assert b"not trained" not in done.stderr
+
+
+def test_the_demo_voice_says_which_words_it_never_heard(run):
+    done = run("say", "Reboot counter 7.", "--max-len", "2")
+    assert done.returncode == 0
+    assert b"may say them wrong: Reboot;" in done.stderr
 
 
 def test_same_seed_gives_the_same_file_and_another_seed_another(run, tmp_path):
@@ -182,7 +190,7 @@ def test_a_signal_ends_the_run_and_leaves_no_file(cache, tmp_path, number, code)
     assert process.returncode == code
     metrics = json.loads(errors)
     assert metrics["stop_reason"] == "cancelled"
-    assert len(rest) == metrics["patches"] * 7680 * 2
+    assert len(rest) == metrics["patches"] * 2560 * 2
     assert list(tmp_path.iterdir()) == []
 
 
@@ -259,9 +267,10 @@ def test_a_signal_before_the_first_patch_ends_the_process_without_noise(
     (tmp_path / "long.txt").write_text("x" * 900_000)
     common = ("--file", "long.txt", "-o", "out.wav")
     code, _, errors = signalled(cache, tmp_path, number, *common, after=after)
-    # Before Python runs any of our code the signal itself ends the process.
-    assert code in (128 + number, -number)
-    assert b"Traceback" not in errors or code == -number
+    # Before Python runs any of our code the signal itself, or Python's start, ends the process.
+    python_itself = code == 1 and b"site" in errors and b"boardvoice/" not in errors
+    assert code in (128 + number, -number) or python_itself, errors
+    assert b"Traceback" not in errors or code == -number or python_itself
     assert not (tmp_path / "out.wav").exists()
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 import string
-from importlib.resources import files
 from itertools import islice
 
 import pytest
 
-from training.demo_voice import spoken_numbers as say
+from boardvoice.demo_voice import spoken_numbers as say
 from training.demo_voice.corpus import held_out_texts
-from training.demo_voice.texts import TextGenerator, closed_sentences
+from training.demo_voice.texts import TextGenerator, closed_sentences, vocabulary
 
 
 @pytest.mark.parametrize(
@@ -82,9 +81,14 @@ def test_sentences_are_plain_and_over_four_hundred_words() -> None:
     assert len(words) >= 400
 
 
-def test_evaluation_reads_the_sentences_that_nothing_is_trained_on() -> None:
-    shipped = (files("boardvoice") / "evaluation" / "sentences.txt").read_text("utf-8")
-    assert shipped.splitlines() == held_out_texts()
+def test_held_out_sentences_are_200_that_the_templates_could_give_and_training_does_not():
+    held_out = held_out_texts()
+    assert len(set(held_out)) == len(held_out) == 200
+    assert not set(closed_sentences()) & set(held_out)
+    words = vocabulary()
+    for sentence in held_out:
+        assert set(re.findall(r"[a-z']{2,}", sentence.lower())) <= words
+    assert not set(held_out) & set(TextGenerator(7, frozenset(held_out)).take(3000))
 
 
 def test_closed_templates_are_training_data_as_a_whole() -> None:

@@ -17,7 +17,7 @@ def main() -> None:
         ("teacher", "generate teacher speech", 0),
         ("codec", "train the AudioVAE's decoder", 3000),
         ("encoder", "train the AudioVAE's encoder", 2000),
-        ("voice", "train language models and flow", 8000),
+        ("voice", "train language models and flow", 24000),
         ("reconstruct", "write held-out speech as the codec gives it back", 0),
         ("hear", "word error rates of teacher and codec", 0),
         ("curves", "draw the logs", 0),
@@ -30,6 +30,9 @@ def main() -> None:
         if name in ("teacher", "reconstruct"):
             count = stages.UTTERANCES if name == "teacher" else 100
             command.add_argument("--count", type=int, default=count, help="utterances")
+        if name == "checkpoint":
+            command.add_argument("--out", type=Path, help="folder; STATE/checkpoint unless given")
+            command.add_argument("--small", action="store_true", help="in 16 bits, as it ships")
     arguments = parser.parse_args()
     state = stages.State(arguments.state)
     if arguments.stage == "teacher":
@@ -41,7 +44,7 @@ def main() -> None:
     elif arguments.stage == "curves":
         curves.draw(state.folder, state.folder / "curves.svg")
     elif arguments.stage == "checkpoint":
-        print(json.dumps(stages.checkpoint(state)))
+        print(json.dumps(stages.checkpoint(state, arguments.out, small=arguments.small)))
     else:
         train = {"codec": stages.codec, "encoder": stages.encoder, "voice": stages.voice}
         train[arguments.stage](state, arguments.until)

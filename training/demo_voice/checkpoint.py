@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
+from torch import Tensor
 
 from edge_runtime.atomic import atomic_folder
 from training.demo_voice.design import config, config_document
@@ -26,7 +27,7 @@ def load_decoder(state: Path, *, average: bool = True) -> tuple[WaveDecoder, int
 
 
 def write_checkpoint(
-    state: Path, tokens: VoiceTokens, folder: Path, *, average: bool = True
+    state: Path, tokens: VoiceTokens, folder: Path, *, average: bool = True, small: bool = False
 ) -> dict[str, int]:
     """Write config, tokenizer, model and AudioVAE.
 
@@ -36,6 +37,8 @@ def write_checkpoint(
         tokens: Tokenizer.
         folder: Folder to make; one that is there is replaced.
         average: The parameters' averages instead of the last ones.
+        small: As it ships: the model in bfloat16, as the published one is, the AudioVAE in
+            float16.
 
     Returns:
         Steps that each part was trained for.
@@ -58,14 +61,17 @@ def write_checkpoint(
         text = json.dumps(document, indent=2)
         (part_folder / "config.json").write_text(text + "\n", encoding="utf-8", newline="\n")
         tokens.write(part_folder)
-        save_file(
-            {name: value.contiguous() for name, value in voice.net.state_dict().items()},
-            part_folder / "model.safetensors",
-            metadata={"format": "pt"},
-        )
-        save_file(
-            {**encoder.official_tensors(), **decoder.official_tensors()},
-            part_folder / "audiovae.safetensors",
-            metadata={"format": "pt"},
-        )
+        model, vae = (torch.bfloat16, torch.float16) if small else (torch.float32, torch.float32)
+        _save(voice.net.state_dict(), model, part_folder / "model.safetensors")
+        audiovae = {**encoder.official_tensors(), **decoder.official_tensors()}
+        _save(audiovae, vae, part_folder / "audiovae.safetensors")
+        (part_folder / "steps.json").write_text(json.dumps(steps) + "\n", encoding="utf-8")
     return steps
+
+
+def _save(tensors: dict[str, Tensor], dtype: torch.dtype, path: Path) -> None:
+    save_file(
+        {name: value.to(dtype).contiguous() for name, value in tensors.items()},
+        path,
+        metadata={"format": "pt"},
+    )

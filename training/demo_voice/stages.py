@@ -116,11 +116,12 @@ def reconstruct(state: State, count: int) -> dict[str, float]:
     return reconstruct(state.folder, corpus, state.folder / "listening", count)
 
 
-def checkpoint(state: State) -> dict[str, int]:
-    """Write ``checkpoint`` in the state folder from what is trained so far."""
+def checkpoint(state: State, out: Path | None, *, small: bool) -> dict[str, int]:
+    """Write ``checkpoint`` in the state folder, or ``out``, from what is trained so far."""
     from training.demo_voice.checkpoint import write_checkpoint
 
-    return write_checkpoint(state.folder, state.tokens(), state.folder / "checkpoint")
+    folder = out or state.folder / "checkpoint"
+    return write_checkpoint(state.folder, state.tokens(), folder, small=small)
 
 
 def hear(state: State) -> dict[str, float]:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from training.demo_voice import spoken_numbers as say
+from boardvoice.demo_voice import spoken_numbers as say
 
 _LISTS = {
     "place": """ticket office|main entrance|waiting room|information desk|coffee shop|car park|
@@ -226,6 +226,9 @@ _SLOT = re.compile(r"{(\w+)}")
 _FEW = 60
 _ARTICLE = re.compile(r"\b(a) (?=[aeiou])")
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_WORD = re.compile(r"[a-z']{2,}")
+# Words that only come about when slots are filled.
+_FIXED = "an and o'clock oh half past quarter to dollar dollars cent cents"
 
 
 @dataclass(frozen=True)
@@ -276,6 +279,15 @@ def closed_sentences() -> list[str]:
                 _fill(template, {name: (lambda it=it: next(it)) for name, it in fills.items()})  # type: ignore[misc]
             )
     return sentences
+
+
+def vocabulary() -> set[str]:
+    """Every word that a sentence can have, in lower case."""
+    parts = [*_TEMPLATES, *(word for words in _word_lists().values() for word in words)]
+    text = " ".join(_SLOT.sub(" ", part) for part in parts)
+    numbers = [say.cardinal(number) for number in (*range(100), 100, 1000)]
+    numbers += [say.ordinal(number) for number in range(1, 100)]
+    return set(_WORD.findall(f"{text} {' '.join([*numbers, *say.MONTHS])} {_FIXED}".lower()))
 
 
 def _word_lists() -> dict[str, list[str]]:

@@ -1,0 +1,1 @@
+"""The voice that is in the package: its checkpoint, and how text is written for it."""
