@@ -39,9 +39,26 @@ def repeats(reference: Sequence[str], heard: Sequence[str]) -> bool:
 
 
 def ends_early(reference: Sequence[str], heard: Sequence[str]) -> bool:
-    """Whether the last two words of the text are missing and nothing came in their place."""
+    """Whether the last two words of the text are missing and nothing came in their place.
+
+    Letters in a row are one word: a recogniser that hears J I S P writes JISP.
+    """
+    reference, heard = _letters_joined(reference), _letters_joined(heard)
     tail = reference[-2:]
-    return len(heard) <= len(reference) - len(tail) and list(heard[-2:]) != list(tail)
+    return len(heard) <= len(reference) - len(tail) and heard[-2:] != tail
+
+
+def _letters_joined(words: Sequence[str]) -> list[str]:
+    joined: list[str] = []
+    after_letter = False
+    for word in words:
+        letter = len(word) == 1 and word.isalpha()
+        if letter and after_letter:
+            joined[-1] += word
+        else:
+            joined.append(word)
+        after_letter = letter
+    return joined
 
 
 def log_spectral_distance(first: FloatArray, second: FloatArray) -> float:

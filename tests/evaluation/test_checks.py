@@ -39,6 +39,13 @@ def test_missing_last_words_are_an_early_end() -> None:
     assert not ends_early(text, "your order is steady how".split())
 
 
+def test_spelled_letters_that_are_heard_as_a_word_are_no_early_stop() -> None:
+    text = "the password is j i s p".split()
+    for heard in ("jisp", "j isp", "jiacle", "j i s p"):
+        assert not ends_early(text, ["the", "password", "is", *heard.split()])
+    assert ends_early(text, ["the", "password"])
+
+
 def test_distance_is_zero_for_the_same_and_six_decibel_for_twice_as_loud() -> None:
     noise = np.random.default_rng(0).normal(0, 0.1, RATE).astype(np.float32)
     assert log_spectral_distance(noise, noise) == 0

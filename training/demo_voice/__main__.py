@@ -17,10 +17,11 @@ def main() -> None:
         ("teacher", "generate teacher speech", 0),
         ("codec", "train the AudioVAE's decoder", 3000),
         ("encoder", "train the AudioVAE's encoder", 2000),
-        ("voice", "train language models and flow", 24000),
+        ("voice", "train language models and flow", 22000),
         ("reconstruct", "write held-out speech as the codec gives it back", 0),
         ("hear", "word error rates of teacher and codec", 0),
         ("curves", "draw the logs", 0),
+        ("samples", "let a bundle say ten held-out sentences", 0),
         ("checkpoint", "write a checkpoint from what is trained so far", 0),
     ):
         command = stage.add_parser(name, help=text)
@@ -33,6 +34,9 @@ def main() -> None:
         if name == "checkpoint":
             command.add_argument("--out", type=Path, help="folder; STATE/checkpoint unless given")
             command.add_argument("--small", action="store_true", help="in 16 bits, as it ships")
+        if name == "samples":
+            command.add_argument("--bundle", type=Path, required=True, help="what speaks")
+            command.add_argument("--out", type=Path, required=True, help="folder")
     arguments = parser.parse_args()
     state = stages.State(arguments.state)
     if arguments.stage == "teacher":
@@ -43,6 +47,8 @@ def main() -> None:
         print(json.dumps(stages.hear(state)))
     elif arguments.stage == "curves":
         curves.draw(state.folder, state.folder / "curves.svg")
+    elif arguments.stage == "samples":
+        print(json.dumps(stages.samples(state, arguments.bundle, arguments.out)))
     elif arguments.stage == "checkpoint":
         print(json.dumps(stages.checkpoint(state, arguments.out, small=arguments.small)))
     else:

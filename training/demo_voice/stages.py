@@ -124,6 +124,13 @@ def checkpoint(state: State, out: Path | None, *, small: bool) -> dict[str, int]
     return write_checkpoint(state.folder, state.tokens(), folder, small=small)
 
 
+def samples(state: State, bundle: Path, out: Path) -> list[str]:
+    """Write sample files of held-out sentences."""
+    from training.demo_voice.samples import write_samples
+
+    return write_samples(bundle, Corpus.load(state.corpus / "test"), out)
+
+
 def hear(state: State) -> dict[str, float]:
     """Word error rates of what ``reconstruct`` wrote."""
     from training.demo_voice.listening import hear

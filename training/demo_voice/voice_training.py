@@ -42,7 +42,7 @@ class VoicePlan:
 
     steps: int = 8000
     rate: float = 1e-3
-    second: tuple[int, int, float] = (16000, 23500, 6e-4)
+    second: tuple[int, int, float] = (16000, 22000, 6e-4)
     batch: int = 24
     share: float = 0.5
     past_noise: float = 0.4
