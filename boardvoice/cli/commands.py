@@ -19,6 +19,7 @@ from boardvoice.cli import (
     profiles,
     say,
     selftest,
+    serve,
     tune,
 )
 from boardvoice.cli.console import complain, print_json
@@ -99,7 +100,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=version("boardvoice"))
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for module in (
-        say, export, prepare, memory, bench, tune, evaluate, profiles, plan, selftest, doctor,
+        say, serve, export, prepare, memory, bench, tune, evaluate, profiles, plan, selftest,
+        doctor,
     ):  # fmt: skip
         module.add_parser(commands)
     return parser

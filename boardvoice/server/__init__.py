@@ -1,0 +1,1 @@
+"""The HTTP server: OpenAI-compatible speech, within limits that protect the device."""

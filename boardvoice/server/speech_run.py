@@ -1,0 +1,94 @@
+"""One run in a thread of its own, read piece by piece from the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+from boardvoice.server.audio_encoder import AudioEncoder
+from edge_runtime.cancel import CancelToken
+from edge_runtime.errors import BoardvoiceError
+from edge_runtime.voice import SpeechStream
+
+_LOG = logging.getLogger("boardvoice")
+# Encoded pieces, one per patch, that wait for a slow client: 20 s of audio.
+_AHEAD = 128
+
+
+@dataclass(frozen=True)
+class _End:
+    error: BaseException | None = None
+
+
+class SpeechRun:
+    """Iterate `pieces`, then `close` it, however that went.
+
+    Args:
+        begin: Starts the stream; called in the thread.
+        encoder: Makes bytes of its samples.
+        cancel: Ends the run within one patch.
+
+    Attributes:
+        stream: The stream, once it was begun.
+        complete: Whether all of the text was spoken.
+    """
+
+    def __init__(
+        self, begin: Callable[[], SpeechStream], encoder: AudioEncoder, cancel: CancelToken
+    ) -> None:
+        self._begin = begin
+        self._encoder = encoder
+        self._cancel = cancel
+        self._loop = asyncio.get_running_loop()
+        self._queue: asyncio.Queue[bytes | _End] = asyncio.Queue(_AHEAD)
+        self._ended = False
+        self.stream: SpeechStream | None = None
+        self.complete = False
+        threading.Thread(target=self._work, name="boardvoice-run", daemon=True).start()
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """Encoded audio, none of it empty; raises what the run raised."""
+        while not self._ended:
+            item = await self._queue.get()
+            if isinstance(item, _End):
+                self._ended = True
+                if item.error is not None:
+                    raise item.error
+                return
+            yield item
+
+    async def close(self) -> None:
+        """End the run and wait until nothing of it computes any more."""
+        self._cancel.cancel()
+        while not self._ended:
+            self._ended = isinstance(await self._queue.get(), _End)
+
+    def _work(self) -> None:
+        end = _End()
+        try:
+            with self._begin() as stream:
+                self.stream = stream
+                for samples in stream:
+                    self._hand(self._encoder.push(samples))
+            if not self._cancel.cancelled:
+                self._hand(self._encoder.finish())
+                self.complete = True
+        except BaseException as error:  # noqa: BLE001 - the reader raises it
+            if not isinstance(error, (BoardvoiceError, MemoryError)):
+                _LOG.exception("A run failed.")
+            end = _End(error)
+        finally:
+            self._encoder.close()
+            # Nobody is left to read when the loop has ended.
+            if not self._loop.is_closed():
+                self._put(end)
+
+    def _hand(self, data: bytes) -> None:
+        if data:
+            self._put(data)
+
+    def _put(self, item: bytes | _End) -> None:
+        asyncio.run_coroutine_threadsafe(self._queue.put(item), self._loop).result()
