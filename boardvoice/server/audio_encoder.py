@@ -75,10 +75,14 @@ class AudioEncoder:
             self._sink.write(wav_header(self.sample_rate, "PCM_16"))
         elif audio_format in _SOUNDFILE:
             name, kind = _SOUNDFILE[audio_format]
+            # Readers tell the length of an MP3 without a table from its size.
+            constant: dict[str, Any] = (
+                {"bitrate_mode": "CONSTANT", "compression_level": 0.5} if name == "MP3" else {}
+            )
             try:
                 self._file = soundfile.SoundFile(
                     self._sink, "w", samplerate=self.sample_rate, channels=1, format=name,
-                    subtype=kind,
+                    subtype=kind, **constant,
                 )  # fmt: skip
             except soundfile.LibsndfileError as error:
                 raise OutputError(

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import socket
 import threading
 
+import numpy as np
 import pytest
+import soundfile
 from served import JSON, LONG, reason, served, until
+
+HEAD = b"POST /v1/audio/speech HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
 def post(server, body, **headers):
@@ -55,23 +60,17 @@ def test_other_types_and_compressed_bodies_are_refused(server):
 
 
 def test_a_large_body_is_refused_with_and_without_its_length(server):
-    head = (
-        b"POST /v1/audio/speech HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    )
-    with server.raw(head + b"Content-Length: 999999999\r\n\r\n") as sock:
+    with server.raw(HEAD + b"Content-Length: 999999999\r\n\r\n") as sock:
         assert b" 413 " in sock.recv(4096)
     chunk = b"10000\r\n" + b"a" * 0x10000 + b"\r\n"
-    with server.raw(head + b"Transfer-Encoding: chunked\r\n\r\n" + chunk * 3) as sock:
+    with server.raw(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk * 3) as sock:
         assert b" 413 " in sock.recv(4096)
 
 
 def test_what_never_arrives_is_not_waited_for(server):
-    head = (
-        b"POST /v1/audio/speech HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    )
-    with server.raw(head + b"Content-Length: 100\r\n\r\n{") as sock:
+    with server.raw(HEAD + b"Content-Length: 100\r\n\r\n{") as sock:
         assert b" 408 " in sock.recv(4096)
-    with server.raw(head) as sock:
+    with server.raw(HEAD) as sock:
         assert sock.recv(4096) == b""
     assert server.speak()[0] == 200
 
@@ -104,8 +103,8 @@ def test_a_full_queue_is_told_with_when_to_come_back(server):
 def test_a_client_that_waits_and_goes_away_leaves_the_queue(server):
     with server.holding():
         body = json.dumps({"input": "Hello."}).encode()
-        head = f"POST /v1/audio/speech HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"  # noqa: E501
-        with server.raw(head.encode() + body):
+        head = HEAD + b"Content-Length: %d\r\n\r\n" % len(body)
+        with server.raw(head + body):
             until(lambda: server.get("/health")["waiting"] == 1)
         until(lambda: server.get("/health")["waiting"] == 0)
     server.wait_idle()
@@ -115,7 +114,7 @@ def test_a_newer_request_of_a_session_ends_the_older(server):
     with server.holding(user="robot") as older:
         assert server.speak({"X-Session-Id": "robot"})[0] == 200
         # Half an answer does not look like a whole one.
-        with pytest.raises((ConnectionError, Exception)):
+        with pytest.raises(http.client.IncompleteRead):
             older.read()
     with server.holding(user="robot"):
         answers = []
@@ -146,9 +145,9 @@ def test_many_clients_at_once_all_get_an_answer(server):
 
 def test_clients_that_go_away_at_once_leave_nothing_behind(server):
     body = json.dumps({"input": LONG, "response_format": "wav"}).encode()
-    head = f"POST /v1/audio/speech HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"  # noqa: E501
+    head = HEAD + b"Content-Length: %d\r\n\r\n" % len(body)
     for _ in range(10):
-        server.raw(head.encode() + body).close()
+        server.raw(head + body).close()
     server.wait_idle()
     assert server.speak()[0] == 200
 
@@ -180,9 +179,6 @@ def test_a_token_is_needed_and_never_shown(f32_bundle, tmp_path):
 
 
 def test_an_offered_voice_is_spoken_with(f32_bundle, tmp_path):
-    import numpy as np
-    import soundfile
-
     clip = tmp_path / "me.wav"
     soundfile.write(clip, np.sin(np.arange(32000) / 9).astype("f4") / 2, 16000)
     with served(f32_bundle, "--voice", f"me={clip}") as server:

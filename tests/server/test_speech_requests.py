@@ -9,7 +9,7 @@ import json
 import numpy as np
 import pytest
 import soundfile
-from served import reason
+from served import JSON, reason
 
 from edge_runtime.audio.compressed import compressed_extensions
 
@@ -39,21 +39,36 @@ def test_pcm_has_the_rate_that_clients_assume_unless_they_say_another(server):
     assert len(pcm) == whole * 2
 
 
-@pytest.mark.parametrize("name", ["flac", "opus", "mp3"])
-def test_compressed_formats_decode_to_the_same_length(server, name):
-    if f".{name}" not in compressed_extensions():
-        pytest.skip(f"no encoder for {name}")
-    whole = len(samples_of(server.speak()[2]))
-    status, headers, data = server.speak(response_format=name)
-    assert status == 200
+def test_opus_decodes_to_the_same_length(server):
+    if ".opus" not in compressed_extensions():
+        pytest.skip("no encoder for opus")
+    status, headers, data = server.speak(response_format="opus")
+    assert (status, headers["content-type"]) == (200, "audio/ogg")
     audio, rate = soundfile.read(io.BytesIO(data))
-    assert rate == int(headers["x-sample-rate"])
-    assert abs(len(audio) - whole) < 4000
+    assert (rate, headers["x-sample-rate"]) == (48000, "48000")
+    assert abs(len(audio) - len(samples_of(server.speak()[2]))) < 2000
+
+
+def test_mp3_is_the_default(server):
+    if ".mp3" not in compressed_extensions():
+        pytest.skip("no encoder for mp3")
+    body = json.dumps({"input": "Hello there.", "seed": 5}).encode()
+    status, headers, data = server.ask("POST", "/v1/audio/speech", body, JSON)
+    assert (status, headers["content-type"]) == (200, "audio/mpeg")
+    with soundfile.SoundFile(io.BytesIO(data)) as file:
+        assert (file.format, file.samplerate) == ("MP3", 48000)
+        assert abs(file.frames - len(samples_of(server.speak()[2]))) < 4000
+    assert data == server.speak(response_format="mp3")[2]
 
 
 def test_flac_is_lossless(server):
-    audio, _ = soundfile.read(io.BytesIO(server.speak(response_format="flac")[2]), dtype="int16")
-    assert np.array_equal(audio, samples_of(server.speak()[2]))
+    expected = samples_of(server.speak()[2])
+    _, _, flac = server.speak(response_format="flac")
+    # libsndfile needs the number of samples that a stream's header leaves open: 36 bits of it.
+    known = bytearray(flac)
+    known[22:26] = len(expected).to_bytes(4, "big")
+    audio, _ = soundfile.read(io.BytesIO(bytes(known)), dtype="int16")
+    assert np.array_equal(audio, expected)
 
 
 def test_events_hold_the_bytes_of_the_plain_answer(server):
