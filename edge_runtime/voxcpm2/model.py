@@ -25,6 +25,7 @@ from edge_runtime.noise import Noise
 from edge_runtime.prepare.prepared_info import GraphCost
 from edge_runtime.resources import Resources
 from edge_runtime.speech import SpeechMetrics, SpeechOptions, StopReason
+from edge_runtime.tokenizer import Tokenizer
 from edge_runtime.voxcpm2.decode import PatchDecoder, PatchLimit, ReasonedPatch, ReasonedPatches
 from edge_runtime.voxcpm2.flow import FlowSolver
 from edge_runtime.voxcpm2.lm import LanguageModel
@@ -97,7 +98,12 @@ class VoxCpm2Model:
         self._flow_time = self._load("flow_time")
         self._flow_condition = self._load("flow_condition")
         self._vae_decoder = self._load("vae_decoder")
+        if (tokenizer := bundle.manifest.files.get(self.spec.tokenizer)) is not None:
+            needed = Tokenizer.memory_bytes(tokenizer.size)
+            self._guard.reserve(needed, "Loading the tokenizer")
         self.prefixes = PrefixBuilder(bundle, self.spec, self._patch_encoder, self.memory.prefix)
+        # What reading the tokenizer took for a while would look like memory in use.
+        malloc.trim()
 
     @property
     def sample_rate(self) -> int:

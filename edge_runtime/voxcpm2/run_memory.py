@@ -44,6 +44,9 @@ class RunMemory:
         self._row_bytes = row_bytes
         self._warm: set[GraphName] = set()
         self._small = False
+        # Reserved for graphs that run after the prefill, and not memory yet: a neighbour may take
+        # it meanwhile.
+        self._ahead = 0
         self.most_rows = PREFILL_ROWS
 
     def forget(self, name: GraphName) -> None:
@@ -71,6 +74,8 @@ class RunMemory:
             count = min(reference_patches, ENCODE_PATCHES)
             brief = max(brief, self._cost("patch_encoder").workspace_bytes(count))
         self._guard.reserve(held + brief + fresh_bytes, "Speaking")
+        later = (name for name in cold if name != "lm")
+        self._ahead = sum(self._cost(name).workspace_bytes(1, capacity) for name in later)
         self._warm.update(cold)
 
     def clip(self, patches: int) -> None:
@@ -110,7 +115,7 @@ class RunMemory:
 
     def _rows_bytes(self, rows: int, cached: int) -> int:
         scratch = self._cost("lm").workspace_bytes(rows, cached + rows)
-        return scratch + rows * self._row_bytes
+        return scratch + rows * self._row_bytes + self._ahead
 
 
 def estimated_workspaces(spec: VoxCpm2Spec, kv_dtype: KVType) -> dict[str, tuple[Workspace, ...]]:
