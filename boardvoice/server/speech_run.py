@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import contextlib
+import inspect
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -16,6 +19,12 @@ from edge_runtime.voice import SpeechStream
 _LOG = logging.getLogger("boardvoice")
 # Encoded pieces, one per patch, that wait for a slow client: 20 s of audio.
 _AHEAD = 128
+# How often a thread that waits for room looks whether there is a reader at all.
+_LOOK_S = 0.5
+
+
+class _NobodyReadsError(Exception):
+    """The event loop ended first: the server was told to stop and its grace time is over."""
 
 
 @dataclass(frozen=True)
@@ -76,14 +85,15 @@ class SpeechRun:
             if not self._cancel.cancelled:
                 self._hand(self._encoder.finish())
                 self.complete = True
+        except _NobodyReadsError:
+            self._cancel.cancel()
         except BaseException as error:  # noqa: BLE001 - the reader raises it
             if not isinstance(error, (BoardvoiceError, MemoryError)):
                 _LOG.exception("A run failed.")
             end = _End(error)
         finally:
             self._encoder.close()
-            # Nobody is left to read when the loop has ended.
-            if not self._loop.is_closed():
+            with contextlib.suppress(_NobodyReadsError):
                 self._put(end)
 
     def _hand(self, data: bytes) -> None:
@@ -91,4 +101,19 @@ class SpeechRun:
             self._put(data)
 
     def _put(self, item: bytes | _End) -> None:
-        asyncio.run_coroutine_threadsafe(self._queue.put(item), self._loop).result()
+        put = self._queue.put(item)
+        try:
+            placed = asyncio.run_coroutine_threadsafe(put, self._loop)
+            while True:
+                try:
+                    return placed.result(_LOOK_S)
+                except concurrent.futures.TimeoutError:
+                    # What a loop was given between its last round and its end never runs.
+                    if self._loop.is_closed():
+                        raise _NobodyReadsError from None
+        except (concurrent.futures.CancelledError, RuntimeError):
+            # A loop that is closed takes nothing.
+            raise _NobodyReadsError from None
+        finally:
+            if inspect.getcoroutinestate(put) == inspect.CORO_CREATED:
+                put.close()
