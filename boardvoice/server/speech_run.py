@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextlib
-import inspect
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -52,7 +50,8 @@ class SpeechRun:
         self._encoder = encoder
         self._cancel = cancel
         self._loop = asyncio.get_running_loop()
-        self._queue: asyncio.Queue[bytes | _End] = asyncio.Queue(_AHEAD)
+        self._queue: asyncio.Queue[bytes | _End] = asyncio.Queue()
+        self._room = threading.Semaphore(_AHEAD)
         self._ended = False
         self.stream: SpeechStream | None = None
         self.complete = False
@@ -62,6 +61,7 @@ class SpeechRun:
         """Encoded audio, none of it empty; raises what the run raised."""
         while not self._ended:
             item = await self._queue.get()
+            self._room.release()
             if isinstance(item, _End):
                 self._ended = True
                 if item.error is not None:
@@ -74,6 +74,7 @@ class SpeechRun:
         self._cancel.cancel()
         while not self._ended:
             self._ended = isinstance(await self._queue.get(), _End)
+            self._room.release()
 
     def _work(self) -> None:
         end = _End()
@@ -101,19 +102,11 @@ class SpeechRun:
             self._put(data)
 
     def _put(self, item: bytes | _End) -> None:
-        put = self._queue.put(item)
+        while not self._room.acquire(timeout=_LOOK_S):
+            if self._loop.is_closed():
+                raise _NobodyReadsError
         try:
-            placed = asyncio.run_coroutine_threadsafe(put, self._loop)
-            while True:
-                try:
-                    return placed.result(_LOOK_S)
-                except concurrent.futures.TimeoutError:
-                    # What a loop was given between its last round and its end never runs.
-                    if self._loop.is_closed():
-                        raise _NobodyReadsError from None
-        except (concurrent.futures.CancelledError, RuntimeError):
-            # A loop that is closed takes nothing.
+            self._loop.call_soon_threadsafe(self._queue.put_nowait, item)
+        except RuntimeError:
+            # The loop is closed.
             raise _NobodyReadsError from None
-        finally:
-            if inspect.getcoroutinestate(put) == inspect.CORO_CREATED:
-                put.close()
