@@ -16,7 +16,11 @@ _PROVIDERS = {
     "tegra264": _NVIDIA,
 }
 NPU_CORES = {"rk3588": 3, "rk3582": 2, "rk3576": 2, "rk3566": 1}
-_DIALECT = {"cpu": "ort", "cuda": "ort", "tensorrt": "portable", "rknn": "portable"}
+_DIALECT = {
+    "cpu": "ort", "cuda": "ort", "tensorrt": "portable", "rknn": "portable", "rknn-sim": "portable"
+}  # fmt: skip
+# Rockchip's simulator is a program for PCs.
+_SIMULATED_ON = ("any", "x86-64")
 
 
 def impossible(profile: Profile) -> str:
@@ -46,6 +50,12 @@ def _flow(profile: Profile) -> str:
         if profile.soc not in NPU_CORES:
             return (
                 f"flow.place: rknn is impossible with soc {profile.soc}; "
+                f"allowed: {', '.join(names)}"
+            )
+    elif flow.place == "rknn-sim":
+        if profile.soc not in _SIMULATED_ON:
+            return (
+                f"flow.place: rknn-sim is impossible with soc {profile.soc}; "
                 f"allowed: {', '.join(names)}"
             )
     elif flow.place not in names:

@@ -10,11 +10,13 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType, NoneType
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import ValidationError
 
 from device_profiles.catalog import ProfileLoadError, load_profile
+from device_profiles.detect import detect
+from device_profiles.flow_placement import FlowPlace, with_place
 from device_profiles.schema import Profile
 from edge_runtime.backends.int8_cache import supported_kv
 from edge_runtime.backends.ort import OrtBackend
@@ -35,6 +37,8 @@ from edge_runtime.errors import (
 from edge_runtime.memory import malloc
 from edge_runtime.memory.guard import MemoryGuard
 from edge_runtime.memory.limits import MemorySettings
+from edge_runtime.npu.flow_loader import NpuFlowLoader
+from edge_runtime.npu.open_runner import open_npu
 from edge_runtime.placement import PlacementPlan, plan_placement
 from edge_runtime.placement_report import PlacementReport
 from edge_runtime.prepare.key import PreparationKey
@@ -77,6 +81,7 @@ class LoadOptions:
         tuned: Run as `tune` found to be best on this device, unless threads are given or a
             profile is named that says how to run.
         runtime: How to run, whatever profile and tuning say.
+        flow: Where the flow estimator runs, whatever the profile says; None takes its word.
     """
 
     profile: str | Profile | None = None
@@ -89,6 +94,7 @@ class LoadOptions:
     on_prepare: OnPrepare | None = None
     tuned: bool = True
     runtime: RuntimeChoice | None = None
+    flow: FlowPlace | None = None
 
     def __post_init__(self) -> None:
         threads = self.threads
@@ -104,6 +110,11 @@ class LoadOptions:
         if self.prepare not in (None, "auto", "never"):
             raise UsageError(
                 f"prepare is {self.prepare!r}.", remedy="It must be 'auto' or 'never'."
+            )
+        if self.flow not in (None, *get_args(FlowPlace)):
+            raise UsageError(
+                f"flow is {self.flow!r}.",
+                remedy=f"It must be one of {', '.join(get_args(FlowPlace))}.",
             )
         for name in ("memory_limit", "memory_soft"):
             value = getattr(self, name)
@@ -123,7 +134,7 @@ def open_device(bundle_folder: str | Path, options: LoadOptions) -> tuple[Bundle
         raise UsageError(
             f"bundle is {bundle_folder!r}.", remedy="Give the path of a bundle folder."
         )
-    profile = choose_profile(options.profile)
+    profile = _with_flow(choose_profile(options.profile), options.flow)
     # Left to itself, glibc keeps ever larger freed blocks in the heap; see docs/decisions.md.
     if os.environ.get(MALLOC_VARIABLE) != "keep":
         malloc.fix_thresholds(malloc.MMAP_THRESHOLD)
@@ -196,6 +207,12 @@ def place_graphs(
     return plan_placement(profile, checks, missing)
 
 
+def _with_flow(profile: Profile, place: FlowPlace | None) -> Profile:
+    if place is None:
+        return profile
+    return profile.model_copy(update={"flow": with_place(profile.flow, place)})
+
+
 def placed_backend(
     cpu: OrtBackend,
     plan: PlacementPlan,
@@ -210,8 +227,15 @@ def placed_backend(
         BundleError: The manifest's description is wrong.
     """
     probes, ranges = ({}, {}) if plan.only_cpu else _inputs(bundle, profile)
+    report = PlacementReport()
+    npu = None
+    if plan.npu is not None:
+        soc = detect().soc if plan.npu == "rknn" else ""
+        npu = NpuFlowLoader(
+            plan.npu, bundle, profile.flow, guard, report, open_npu, profile.requires, soc
+        )
     return PlacedBackend(
-        cpu, plan, profile, bundle, PlacementReport(), probes, ranges, engines, guard
+        cpu, plan, profile, bundle, report, probes, ranges, engines, guard, npu
     )
 
 

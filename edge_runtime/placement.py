@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from device_profiles.providers import Provider
 from device_profiles.schema import Profile
@@ -12,6 +13,9 @@ from edge_runtime.requirements import Shortfall
 
 # The estimator, which `flow.place` speaks of; its time and condition tokens cost little.
 FLOW_GRAPH, LM_GRAPH = "flow", "lm"
+# Rockchip's NPU, or the toolkit's simulator of it.
+NpuPlace = Literal["rknn", "rknn-sim"]
+NPU_PLACES: tuple[NpuPlace, ...] = ("rknn", "rknn-sim")
 _LIBRARIES = ("rknpu_driver", "librknnrt")
 
 
@@ -23,12 +27,14 @@ class PlacementPlan:
         general: For every graph that nothing else is said of.
         lm: For the language model.
         flow: For the flow estimator.
+        npu: Where it is tried before those; None for nowhere.
         notes: What the profile asks for and does not get, with the reason.
     """
 
     general: tuple[Provider, ...] = ()
     lm: tuple[Provider, ...] = ()
     flow: tuple[Provider, ...] = ()
+    npu: NpuPlace | None = None
     notes: tuple[str, ...] = ()
 
     def chain(self, graph: str) -> tuple[Provider, ...]:
@@ -36,8 +42,18 @@ class PlacementPlan:
         return {FLOW_GRAPH: self.flow, LM_GRAPH: self.lm}.get(graph, self.general)
 
     @property
+    def npu_note(self) -> str:
+        """What to know before a bundle is loaded; empty where no NPU is meant."""
+        if self.npu is None:
+            return ""
+        return (
+            f"Whether the flow runs on {self.npu} is found out when a bundle is loaded on the "
+            "board; where not, the CPU computes it."
+        )
+
+    @property
     def only_cpu(self) -> bool:
-        """Whether nothing is to leave the CPU."""
+        """Whether no graph of ONNX Runtime is to leave the CPU."""
         return not (self.general or self.lm or self.flow)
 
 
@@ -79,18 +95,21 @@ def plan_placement(
         else:
             lm.append(entry)
     place, flow = profile.flow.place, general
-    if place in ("cpu", "rknn"):
+    npu = next((name for name in NPU_PLACES if name == place), None)
+    if place == "cpu" or npu is not None:
         flow = ()
-    if place == "rknn":
-        reason = "this version has no NPU back end, so the CPU computes it"
-        also = [f"; besides, {s.reason}" for s in missing if s.name in _LIBRARIES]
-        notes.append(_note(profile, "asks for the flow on rknn", reason + "".join(also), ""))
+    lacking = next((s for s in missing if s.name in _LIBRARIES), None)
+    if npu == "rknn" and lacking is not None:
+        wish = "asks for the flow on rknn"
+        notes.append(_note(profile, wish, lacking.reason, lacking.remedy))
+        npu = None
     first = tuple(entry for entry in usable if entry.name == place)
     return PlacementPlan(
-        general,
-        tuple(lm),
-        first + tuple(entry for entry in flow if entry.name != place),
-        tuple(notes),
+        general=general,
+        lm=tuple(lm),
+        flow=first + tuple(entry for entry in flow if entry.name != place),
+        npu=npu,
+        notes=tuple(notes),
     )
 
 

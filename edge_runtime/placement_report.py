@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 
+from edge_runtime.npu.record import NpuRecord
+
 _LOG = logging.getLogger("boardvoice")
 
 
@@ -15,10 +17,12 @@ class PlacementReport:
     Attributes:
         places: Provider by graph.
         notes: What did not go as planned, each with its reason; logged when it is noted.
+        npu: What became of the estimator on the NPU; None where it was not meant to be there.
     """
 
     places: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    npu: NpuRecord | None = None
 
     def placed(self, graph: str, provider: str) -> None:
         """A graph was loaded."""

@@ -12,6 +12,7 @@ from edge_runtime.bundle import Bundle, graph_name
 from edge_runtime.errors import BackendError
 from edge_runtime.memory.guard import MemoryGuard
 from edge_runtime.memory.limits import ProcessMemory
+from edge_runtime.placement import NPU_PLACES
 from edge_runtime.placement_report import PlacementReport
 from edge_runtime.prepare.prepared_bundle import PreparedBundle
 from edge_runtime.prepare.prepared_info import GraphCost, Workspace
@@ -100,9 +101,12 @@ class Resources:
         return loaded
 
     def _elsewhere(self, graph: str) -> bool:
-        """Whether a graph leaves the CPU, as it was found when loaded, or as it is meant to."""
+        """Whether a graph leaves the CPU, as it was found when loaded, or as it is meant to.
+
+        Behind the NPU stands the CPU with its own graph.
+        """
         place = self.placement.places.get(graph)
-        return place != "cpu" if place is not None else self.on_device(graph)
+        return place not in ("cpu", *NPU_PLACES) if place is not None else self.on_device(graph)
 
     def _give_up(self, graph: str, error: BackendError) -> None:
         """Run a graph from the bundle itself, and have all of them prepared again."""

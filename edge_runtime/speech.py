@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from edge_runtime.audio.load import AudioSource
 from edge_runtime.errors import UsageError
+from edge_runtime.npu.record import NpuRecord
 from edge_runtime.presets import PRESETS
 from edge_runtime.runtime_choice import RuntimeChoice
 
@@ -186,6 +187,8 @@ class SpeechMetrics:
             ``vae_decode`` then lie beside the others.
         runtime: How graphs were run.
         providers: What ran them, by graph.
+        npu: What became of the flow estimator on the NPU, since it was loaded; None where it was
+            not meant to be there.
         ms: Time by component: ``text``, ``encode``, ``prefill``, ``flow``, ``patch_encoder``,
             ``lm_step``, ``vae_decode``.
         spans: Every single time by component, when it is a dictionary; they are not kept otherwise.
@@ -208,6 +211,7 @@ class SpeechMetrics:
     overlapped: bool = False
     runtime: RuntimeChoice = field(default_factory=RuntimeChoice)
     providers: dict[str, str] = field(default_factory=dict)
+    npu: NpuRecord | None = None
     ms: dict[str, float] = field(default_factory=dict)
     spans: dict[str, list[float]] | None = None
     planned_chunks: int = 0
@@ -279,6 +283,7 @@ class SpeechMetrics:
             "cfg": self.cfg,
             "overlapped": self.overlapped,
             "providers": dict(self.providers),
+            "npu": None if self.npu is None else self.npu.as_dict(),
             "first_audio_ms": round(self.first_audio_ms, 3),
             "ms_per_patch": round(sum(ms.get(name, 0.0) for name in loop) / patches, 3),
             "cpu_s_per_patch": round(self.cpu_s / patches, 4),

@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from device_profiles.flow_placement import FlowPlace
 from device_profiles.schema import Profile
 from edge_runtime.affinity import on_cores, pinned
 from edge_runtime.audio.load import AudioSource
@@ -136,6 +137,7 @@ class Voice:
         backend: Backend | None = None,
         on_prepare: OnPrepare | None = None,
         tuned: bool = True,
+        flow: FlowPlace | None = None,
     ) -> Voice:
         """Load a bundle.
 
@@ -151,6 +153,8 @@ class Voice:
             backend: Replaces ONNX Runtime's CPU provider.
             on_prepare: Told how far a preparation is: graph, graphs done, graphs in all.
             tuned: Run as `boardvoice tune` found to be best on this device, if it was tuned.
+            flow: Where the flow estimator runs (``cpu``, ``rknn``, ``rknn-sim``), whatever the
+                profile says.
 
         Raises:
             BundleError: Missing, torn or altered bundle, or an unknown family.
@@ -168,6 +172,7 @@ class Voice:
             backend=backend,
             on_prepare=on_prepare,
             tuned=tuned,
+            flow=flow,
         )
         return Voice.load_with(bundle, options)
 
@@ -305,6 +310,7 @@ class Voice:
                 "This bundle holds seeded noise for weights: it makes sound, not speech."
             )
         metrics.providers = self.resources.placement.places
+        metrics.npu = self.resources.placement.npu
         metrics.warnings.extend(self.resources.notes)
         if self.resources.fallback:
             metrics.warnings.append(f"Not prepared for this device: {self.resources.not_prepared}")

@@ -14,6 +14,10 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
     """Add profile, threads, limits and preparation."""
     device = parser.add_argument_group("device")
     device.add_argument("--profile", metavar="NAME", help="device profile, a name or a .yaml file")
+    device.add_argument(
+        "--flow", choices=("cpu", "rknn"),
+        help="where the flow estimator runs; as the profile says",
+    )  # fmt: skip
     device.add_argument("--threads", type=int, help="threads; the profile's unless given")
     device.add_argument(
         "--tuned", action=argparse.BooleanOptionalAction, default=True,
@@ -54,6 +58,7 @@ def voice_options(arguments: argparse.Namespace) -> dict[str, Any]:
         "memory_limit": arguments.memory_limit,
         "memory_soft": arguments.memory_soft,
         "tuned": arguments.tuned,
+        "flow": arguments.flow,
     }
 
 

@@ -115,7 +115,8 @@ def _explain(arguments: argparse.Namespace) -> int:
     notes = [f"Profile {found.profile.name}: {one.reason}. {one.remedy}" for one in missing]
     # Elsewhere they are taken to work: what is left to say does not depend on them.
     assumed = checks or [ProviderCheck(one.name, one.name) for one in found.profile.providers]
-    notes += plan_placement(found.profile, assumed, missing).notes
+    placement = plan_placement(found.profile, assumed, missing)
+    notes += [*placement.notes, *filter(None, (placement.npu_note,))]
     limits = current_limits(
         MemorySettings(reserve_bytes=found.profile.memory.reserve_mib * _MIB), root
     )

@@ -20,7 +20,8 @@ from edge_runtime.engines.builder import BUILD_BASE_BYTES, BuildEngine, build_en
 from edge_runtime.engines.cache import EngineCache
 from edge_runtime.errors import BackendError, BoardvoiceError
 from edge_runtime.memory.guard import MemoryGuard
-from edge_runtime.placement import PlacementPlan
+from edge_runtime.npu.flow_loader import NpuFlowLoader
+from edge_runtime.placement import FLOW_GRAPH, PlacementPlan
 from edge_runtime.placement_report import PlacementReport
 from edge_runtime.prepare.probe import GraphProbe
 
@@ -49,6 +50,7 @@ class PlacedBackend:
         ranges: Shapes of dynamic inputs by graph and input.
         engines: Where TensorRT's engines lie.
         guard: Asked before an engine is built.
+        npu: Loads the estimator for the NPU; None where it is not meant to be there.
         open: Makes sessions.
         build: Builds engines.
     """
@@ -62,12 +64,15 @@ class PlacedBackend:
     ranges: Mapping[str, Mapping[str, ShapeRange]]
     engines: EngineCache
     guard: MemoryGuard = field(default_factory=MemoryGuard)
+    npu: NpuFlowLoader | None = None
     open: OpenSession = open_session
     build: BuildEngine = build_engine
 
     def load(self, path: Path) -> Graph:
         """Load a graph file. See `Backend.load`."""
         graph = graph_name(path.name)
+        if self.npu is not None and graph == FLOW_GRAPH:
+            return self.npu.load(lambda: self.cpu.load(path))
         for provider in self.plan.chain(graph):
             try:
                 loaded = self._load_on(provider, graph, path)

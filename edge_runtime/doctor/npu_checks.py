@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import mmap
-import re
 from pathlib import Path
 
 from edge_runtime.doctor.finding import Finding
-from edge_runtime.doctor.rknn_file import toolkit_version
 from edge_runtime.doctor.scene import Scene
+from edge_runtime.npu.library import OLDEST_DRIVER, OLDEST_LIBRARY, library_version
+from edge_runtime.npu.rknn_file import toolkit_version
 from edge_runtime.requirements import older
 
-_LIBRARY_VERSION = re.compile(rb"librknnrt version: (\d+\.\d+\.\d+)")
-# rknn-toolkit2 2.x writes models that drivers before this one refuse.
-_OLDEST_DRIVER, _OLDEST_LIBRARY = "0.9.6", "2.0.0"
 _CPU = "until then the CPU does all the work"
 
 
@@ -34,7 +30,7 @@ def check_npu(scene: Scene) -> list[Finding]:
 
 
 def _driver(scene: Scene) -> Finding:
-    npu, needed = scene.facts.npu, scene.profile.requires.rknpu_driver or _OLDEST_DRIVER
+    npu, needed = scene.facts.npu, scene.profile.requires.rknpu_driver or OLDEST_DRIVER
     if not npu.driver:
         places = "/sys/kernel/debug/rknpu, /proc/rknpu, /sys/module/rknpu, /dev/rknpu"
         remedy = f"Boot a vendor kernel with rknpu; {_CPU}."
@@ -53,7 +49,7 @@ def _driver(scene: Scene) -> Finding:
 
 
 def _library(scene: Scene) -> list[Finding]:
-    npu, needed = scene.facts.npu, scene.profile.requires.librknnrt or _OLDEST_LIBRARY
+    npu, needed = scene.facts.npu, scene.profile.requires.librknnrt or OLDEST_LIBRARY
     if not npu.library:
         return [
             Finding(
@@ -61,7 +57,7 @@ def _library(scene: Scene) -> list[Finding]:
                 f"Copy librknnrt.so {needed} or newer from rknn-toolkit2 to /usr/lib; {_CPU}.",
             )
         ]  # fmt: skip
-    version = _library_version(scene.root / npu.library.lstrip("/"))
+    version = library_version(scene.root / npu.library.lstrip("/"))
     if not version:
         findings = [
             Finding(
@@ -118,15 +114,3 @@ def _container(scene: Scene) -> list[Finding]:
         )
     ]  # fmt: skip
 
-
-def _library_version(file: Path) -> str:
-    try:
-        with (
-            file.open("rb") as stream,
-            mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data,
-        ):
-            found = _LIBRARY_VERSION.search(data)
-            # A match reads from the mapping, which ends with this block.
-            return found[1].decode("ascii") if found else ""
-    except (OSError, ValueError):
-        return ""

@@ -318,7 +318,8 @@ def _place(profile: Profile, run: PlannedRun) -> Place:
 
 def _notes(profile: Profile) -> tuple[str, ...]:
     wanted = [entry.name for entry in profile.providers if entry.name != "cpu"]
-    notes = _placement(profile).notes
+    plan = _placement(profile)
+    notes = (*plan.notes, *filter(None, (plan.npu_note,)))
     if not wanted:
         return notes
     return (

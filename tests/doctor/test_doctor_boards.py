@@ -18,8 +18,8 @@ from edge_runtime.doctor.ort_install import OrtInstall
 from edge_runtime.doctor.power_checks import check_power
 from edge_runtime.doctor.python_checks import check_python
 from edge_runtime.doctor.report import examine
-from edge_runtime.doctor.rknn_file import toolkit_version
 from edge_runtime.doctor.scene import Scene
+from edge_runtime.npu.rknn_file import toolkit_version
 
 TREES = Path(__file__).parents[1] / "boards" / "trees"
 CPU_BUILD = OrtInstall(

@@ -325,12 +325,13 @@ def test_versions_that_are_too_old_are_refused_or_leave_the_gpu_alone(
     assert "JetPack" in plan.notes[0]
 
 
-def test_the_npu_is_not_there_yet_and_old_drivers_are_named() -> None:
+def test_an_npu_with_an_old_driver_is_not_tried() -> None:
     rock = load_profile("rock-5b")
     passed = [ProviderCheck("cpu", "CPUExecutionProvider")]
-    (note,) = plan_placement(rock, passed, [Shortfall("rknpu_driver", "0.9.6", "0.8.2")]).notes
-    assert "no NPU back end" in note
-    assert "this is 0.8.2" in note
+    plan = plan_placement(rock, passed, [Shortfall("rknpu_driver", "0.9.6", "0.8.2")])
+    assert "this is 0.8.2" in plan.notes[0]
+    assert plan.npu is None
+    assert plan_placement(rock, passed).npu == "rknn"
 
 
 def test_golden_vectors_are_replayed_where_the_graphs_run(
