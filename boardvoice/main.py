@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import FrameType
+from typing import Any
 
 from edge_runtime.errors import DependencyError
 
@@ -18,21 +20,47 @@ TERMINATED = 128 + signal.SIGTERM
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
+    _open_missing_streams()
+    words = sys.argv[1:] if argv is None else argv
     # Ctrl-C while the libraries load ends the process at once: they cannot be interrupted halfway.
-    python_handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    with _handling(signal.SIGINT, signal.SIG_DFL):
+        try:
+            commands = importlib.import_module("boardvoice.cli.commands")
+        except ImportError as error:
+            return _cannot_import(error, words)
+    # Given back at the end: the process may be a program that goes on after this call.
+    with _handling(signal.SIGTERM, _terminate):
+        try:
+            return int(commands.run(words))
+        except KeyboardInterrupt:
+            commands.complain("boardvoice: interrupted.")
+            return INTERRUPTED
+        finally:
+            _flush()
+
+
+@contextlib.contextmanager
+def _handling(number: signal.Signals, handler: Any) -> Iterator[None]:
+    former = signal.signal(number, handler)
     try:
-        commands = importlib.import_module("boardvoice.cli.commands")
-    except ImportError as error:
-        return _cannot_import(error, sys.argv[1:] if argv is None else argv)
-    signal.signal(signal.SIGINT, python_handler)
-    signal.signal(signal.SIGTERM, _terminate)
-    try:
-        return int(commands.run(sys.argv[1:] if argv is None else argv))
-    except KeyboardInterrupt:
-        commands.complain("boardvoice: interrupted.")
-        return INTERRUPTED
+        yield
     finally:
-        _flush()
+        # None: it was not installed from Python, and cannot be installed from here.
+        if former is not None:
+            signal.signal(number, former)
+
+
+def _open_missing_streams() -> None:
+    """Fill the standard descriptors that were closed, or the next files opened would take them.
+
+    What a library then prints would end up in the user's file.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest free number, which is this one.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
 
 
 def _cannot_import(error: ImportError, argv: Sequence[str]) -> int:

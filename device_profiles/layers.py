@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from device_profiles.plain_file import read_plain_file
+
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
@@ -199,7 +201,8 @@ def read_file(path: str) -> ProfileFile:
 def _read(name: str, entry: Traversable, origin: str, *, source: str = "") -> ProfileFile:
     source = source or str(entry)
     try:
-        text = entry.read_text(encoding="utf-8")
+        content = read_plain_file(entry) if isinstance(entry, Path) else entry.read_bytes()
+        text = content.decode("utf-8")
     except (OSError, ValueError) as error:
         raise ProfileLoadError(f"profile file {source} cannot be read: {error}") from error
     # The fast parser is written in C and takes a deeply nested file for an order to crash.

@@ -1,11 +1,17 @@
-"""Atomic files and folders: write under a temporary name, fsync, rename. Nothing half-written."""
+"""Atomic files and folders: write under a temporary name, fsync, rename. Nothing half-written.
+
+Devices, pipes and a process's open files cannot be renamed over: those are written into.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import io
 import itertools
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -14,6 +20,12 @@ from typing import IO, Any
 # number of the one that was killed, so a number alone does not tell whose leftover it is.
 _in_use: set[str] = set()
 _serial = itertools.count()
+_MOST_LINKS = 40
+_REFUSED = (
+    (stat.S_ISDIR, "it is a folder"),
+    (stat.S_ISBLK, "it is a block device"),
+    (stat.S_ISSOCK, "it is a socket"),
+)
 
 
 def fsync_path(path: Path) -> None:
@@ -29,8 +41,23 @@ def fsync_path(path: Path) -> None:
 def atomic_file(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
     """Open a temporary file beside ``path``; rename it onto ``path`` when the block succeeds.
 
-    A symlink is followed: what it points to is replaced, not the link.
+    A symlink is followed: what it points to is replaced, not the link. A character device, a pipe
+    and an open file of this process (``/dev/stdout``) stay what they are: when the block succeeds,
+    all that it wrote is written into them.
+
+    Args:
+        path: File to make or replace.
+        mode: ``wb`` or ``w+b``; ``w`` for text, into regular files only.
+
+    Raises:
+        OSError: It cannot be written; or it is a folder, a block device or a socket.
     """
+    if _is_written_into(path):
+        content = io.BytesIO()
+        yield content
+        with _opened(path) as sink:
+            sink.write(content.getbuffer())
+        return
     path = Path(os.path.realpath(path))
     remove_stale(path)
     with _beside(path, "part") as temporary:
@@ -44,6 +71,21 @@ def atomic_file(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
         except BaseException:
             _remove(temporary)
             raise
+
+
+def try_file(path: Path) -> None:
+    """Find out whether `atomic_file` can write there, and leave nothing behind.
+
+    Raises:
+        OSError: It cannot.
+    """
+    if _is_written_into(path):
+        if not os.access(path, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return
+    with _beside(Path(os.path.realpath(path)), "part") as temporary:
+        temporary.touch(exist_ok=False)
+        temporary.unlink()
 
 
 @contextlib.contextmanager
@@ -93,6 +135,36 @@ def _swap(temporary: Path, path: Path, replace: bool) -> None:
                 os.rename(old, path)
             raise
         _remove(old)
+
+
+def _is_written_into(path: Path) -> bool:
+    """Whether a rename would put a regular file in the place of something else."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False  # nothing there, or opening it will say what is wrong
+    for is_kind, words in _REFUSED:
+        if is_kind(mode):
+            raise OSError(errno.EINVAL, words, str(path))
+    return not stat.S_ISREG(mode) or _own_descriptor(path) is not None
+
+
+def _own_descriptor(path: Path) -> int | None:
+    """Number of the open file of this process that a path leads to, as /dev/stdout does."""
+    for _ in range(_MOST_LINKS):
+        if not path.is_symlink():
+            break
+        folder = os.path.realpath(path.parent)
+        if folder == f"/proc/{os.getpid()}/fd" and path.name.isdecimal():
+            return int(path.name)
+        path = Path(folder, os.readlink(path))
+    return None
+
+
+def _opened(path: Path) -> IO[bytes]:
+    descriptor = _own_descriptor(path)
+    # Opened anew, a redirected file would be written from its start.
+    return path.open("wb") if descriptor is None else os.fdopen(os.dup(descriptor), "wb")
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from device_profiles.plain_file import read_plain_file
 from edge_runtime.errors import BundleError
 
 MANIFEST = "manifest.json"
@@ -259,7 +260,7 @@ def _read_manifest(folder: Path, *, verify: bool) -> Manifest:
             f"{folder} is not a folder.", remedy="Name the folder that 'boardvoice export' wrote."
         )
     try:
-        data = json.loads(file.read_text(encoding="utf-8"))
+        data = json.loads(read_plain_file(file).decode("utf-8"))
     except FileNotFoundError:
         raise BundleError(
             f"{file} does not exist: {folder} is not a bundle.",

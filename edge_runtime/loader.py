@@ -49,7 +49,7 @@ from edge_runtime.prepare.prepared_bundle import (
     use_prepared,
 )
 from edge_runtime.requirements import require, shortfalls
-from edge_runtime.resources import Resources
+from edge_runtime.resources import NOT_PREPARED, Resources
 from edge_runtime.runtime_choice import RuntimeChoice, profile_choice
 from edge_runtime.state_folder import state_folder
 from edge_runtime.tune.tuned import find_tuned
@@ -169,6 +169,7 @@ def open_device(bundle_folder: str | Path, options: LoadOptions) -> tuple[Bundle
         # options were: later loads trust it without reading the originals.
         bundle.verify(skip_graphs=prepared is not None)
     if make:
+        check_description(bundle, profile)
         prepared, reason = _prepare(bundle, key, guard, runtime.threads, options.on_prepare)
         fallback = prepared is None
     cpu = OrtBackend(
@@ -263,6 +264,19 @@ def family_module(bundle: Bundle) -> ModuleType:
     return module
 
 
+def check_description(bundle: Bundle, profile: Profile) -> None:
+    """Refuse a bundle that does not describe what its family runs, before anything is made of it.
+
+    Raises:
+        BundleError: The description is wrong, or a graph is missing.
+    """
+    probes, _ = _inputs(bundle, profile)
+    files = bundle.graphs(profile.kv.dtype)
+    for graph in probes:
+        if graph not in files:
+            bundle.path(f"graphs/{graph}.onnx")
+
+
 def choose_profile(profile: str | Profile | None) -> Profile:
     """A profile by name or by file, or the one that fits this board.
 
@@ -322,7 +336,8 @@ def _inputs(bundle: Bundle, profile: Profile) -> tuple[Any, Any]:
         return family.probes(model, profile.kv.dtype), family.shape_ranges(model)
     except ValidationError as error:
         raise BundleError(
-            f"{bundle.folder / MANIFEST}: {describe_errors(error)}.", remedy="Export it again."
+            f"{bundle.folder / MANIFEST}: model: {describe_errors(error)}.",
+            remedy="Export it again.",
         ) from error
 
 
@@ -346,14 +361,13 @@ def _prepare(
     progress: OnPrepare | None,
 ) -> tuple[PreparedBundle | None, str]:
     """Prepare a verified bundle; else None and why it could not be done."""
-    family_module(bundle)
     try:
         made = make_prepared(bundle, key, state_folder(), guard, threads=threads, progress=progress)
         # Held from here on; and where somebody was quicker to remove it, it runs all the same.
         return use_prepared(bundle, key, state_folder()) or made, ""
     except (PrepareError, MemoryBudgetError) as error:
         reason = f"{error.message} {error.remedy}".strip()
-        _LOG.warning("The bundle runs without prepared weights: %s", reason)
+        _LOG.warning("%s%s", NOT_PREPARED, reason)
         return None, reason
 
 

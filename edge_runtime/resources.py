@@ -20,6 +20,8 @@ from edge_runtime.runtime_choice import RuntimeChoice
 
 _LOG = logging.getLogger("boardvoice")
 _MIB = 1 << 20
+# Begins the line that says why a bundle runs as it is, in the log and in a run's warnings.
+NOT_PREPARED = "Not prepared for this device: "
 # Where nothing was measured: packed weights are copies of the file, and some scratch memory.
 _PACKED_FACTOR = {"f32": 1.05, "f16": 3.1, "int8": 1.05, "int4": 1.05}
 _SESSION_BYTES = 4 * _MIB

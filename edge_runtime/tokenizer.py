@@ -8,6 +8,7 @@ from pathlib import Path
 
 import tokenizers
 
+from device_profiles.plain_file import read_plain_file
 from edge_runtime.errors import BundleError, TextError
 
 _WORD_MARK = "▁"
@@ -102,7 +103,7 @@ class Tokenizer:
 
 def _read(path: Path) -> tokenizers.Tokenizer:
     try:
-        data = path.read_bytes()
+        data = read_plain_file(path)
     except FileNotFoundError as error:
         raise BundleError(f"{path} is missing.", remedy="Export the bundle again.") from error
     except OSError as error:

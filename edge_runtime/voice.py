@@ -26,7 +26,7 @@ from edge_runtime.loader import LoadOptions, family_module, open_device
 from edge_runtime.memory.watch import MemoryWatch
 from edge_runtime.noise import Noise, SeededNoise
 from edge_runtime.prepare.prepared_bundle import OnPrepare
-from edge_runtime.resources import Resources
+from edge_runtime.resources import NOT_PREPARED, Resources
 from edge_runtime.speech import Progress, Speech, SpeechMetrics, SpeechOptions, SpeechRequest
 from edge_runtime.text.normalize import normalize_text
 
@@ -313,7 +313,7 @@ class Voice:
         metrics.npu = self.resources.placement.npu
         metrics.warnings.extend(self.resources.notes)
         if self.resources.fallback:
-            metrics.warnings.append(f"Not prepared for this device: {self.resources.not_prepared}")
+            metrics.warnings.append(f"{NOT_PREPARED}{self.resources.not_prepared}")
         if self.resources.runtime.note:
             metrics.warnings.append(self.resources.runtime.note)
         if self.resources.kv_fallback:

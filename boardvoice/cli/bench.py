@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from boardvoice.cli.bench_plot import write_bench_plot
-from boardvoice.cli.console import complain
+from boardvoice.cli.console import complain, result_console
 from boardvoice.cli.device_options import add_device_options, voice_options
 from boardvoice.cli.memory_plot import require_plotting
 from boardvoice.default_bundle import default_bundle
@@ -22,6 +21,7 @@ from edge_runtime.bench.measure import TEXT, BenchPlan, OnStep, run_bench
 from edge_runtime.bench.results import BenchResult, Component, Stat
 from edge_runtime.errors import UsageError
 from edge_runtime.loader import LoadOptions
+from edge_runtime.output_file import require_writable
 from edge_runtime.presets import PRESETS
 from edge_runtime.speech import SpeechOptions
 
@@ -69,17 +69,18 @@ def add_parser(commands: Any) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     # What can be refused is refused before minutes of measuring.
     before = BenchResult.load(Path(arguments.compare)) if arguments.compare else None
+    if arguments.json_file:
+        require_writable(Path(arguments.json_file))
     if arguments.plot:
-        require_plotting()
+        require_plotting(Path(arguments.plot))
     result = _result(arguments)
     if arguments.json_file:
         result.save(Path(arguments.json_file))
     if not arguments.quiet:
-        # A pipe has no width of its own.
-        console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 120)
-        _show(console, result)
-        if before is not None:
-            _show_comparison(console, compare(result, before), differences(result, before))
+        with result_console() as console:
+            _show(console, result)
+            if before is not None:
+                _show_comparison(console, compare(result, before), differences(result, before))
     if arguments.plot:
         write_bench_plot(Path(arguments.plot), result, before)
     return 0

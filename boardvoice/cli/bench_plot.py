@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from boardvoice.cli.memory_plot import require_plotting
-from edge_runtime.atomic import atomic_file
+from boardvoice.cli.memory_plot import new_figure, save_figure
 from edge_runtime.bench.results import BenchResult
-from edge_runtime.errors import OutputError
 
 
 def write_bench_plot(path: Path, result: BenchResult, before: BenchResult | None) -> None:
@@ -23,7 +21,7 @@ def write_bench_plot(path: Path, result: BenchResult, before: BenchResult | None
         DependencyError: matplotlib is not installed.
         OutputError: The picture cannot be written.
     """
-    figure = require_plotting().Figure(figsize=(9, 5), layout="constrained")
+    figure = new_figure()
     axes = figure.subplots()
     names = list(result.components)
     places = list(range(len(names)))
@@ -47,13 +45,7 @@ def write_bench_plot(path: Path, result: BenchResult, before: BenchResult | None
     title = f"{setup.bundle}, {setup.weights}, {setup.threads} threads, {machine.cpu}"
     axes.set(xlabel="ms (whisker: 90th percentile)", title=title)
     axes.legend()
-    try:
-        with atomic_file(path) as stream:
-            figure.savefig(stream, format=path.suffix.lstrip(".") or "png", dpi=120)
-    except (OSError, ValueError) as error:
-        raise OutputError(
-            f"{path} cannot be written: {error}.", remedy="Name a .png, .svg or .pdf file."
-        ) from error
+    save_figure(figure, path)
 
 
 def _bars(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any, NoReturn
@@ -22,7 +23,7 @@ from boardvoice.cli import (
     serve,
     tune,
 )
-from boardvoice.cli.console import complain, print_json
+from boardvoice.cli.console import complain, print_json, shown_log, write_result
 from edge_runtime.errors import BoardvoiceError, MemoryBudgetError, OutputError, UsageError
 from edge_runtime.memory import malloc
 
@@ -44,6 +45,13 @@ class _Parser(argparse.ArgumentParser):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        # argparse passes over an output that cannot be written.
+        if file is not None and file is sys.stdout:
+            write_result(message)
+        else:
+            super()._print_message(message, file)
 
     def error(self, message: str) -> NoReturn:
         complain(self.format_usage().rstrip())
@@ -67,7 +75,8 @@ def run(argv: Sequence[str]) -> int:
 def _dispatch(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     try:
-        return int(arguments.run(arguments))
+        with shown_log() as arguments.log:
+            return int(arguments.run(arguments))
     except MemoryError as error:
         # Below RLIMIT_AS and the like, any allocation may fail.
         raise MemoryBudgetError(

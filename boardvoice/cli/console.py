@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
+import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TextIO
+
+from rich.console import Console
 
 from edge_runtime.errors import OutputError
 
@@ -19,20 +23,79 @@ def complain(line: str) -> None:
             sys.stderr.flush()
 
 
+def write_result(text: str, stream: TextIO | None = None) -> None:
+    """Write a result on standard output, or on another stream.
+
+    Raises:
+        OutputError: It is closed, its disk is full, or its reader went away.
+    """
+    target = stream if stream is not None else sys.stdout
+    if target is None:
+        raise OutputError("Standard output is closed.", remedy="Leave it open.")
+    try:
+        target.write(text)
+        target.flush()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise OutputError(
+            f"The result cannot be written: {reason}.", remedy="Read it to its end."
+        ) from error
+
+
 def print_json(details: Mapping[str, Any], stream: TextIO | None = None) -> None:
     """Print one JSON object in one line.
 
     Raises:
         OutputError: Nobody can read it.
     """
-    target = stream if stream is not None else sys.stdout
-    if target is None:
-        raise OutputError("Standard output is closed.", remedy="Leave it open or drop --json.")
+    write_result(json.dumps(details) + "\n", stream)
+
+
+@contextlib.contextmanager
+def result_console(width: int = 120, **options: Any) -> Iterator[Console]:
+    """A console whose tables and lines are written when the block ends.
+
+    Args:
+        width: Columns where standard output is no terminal: a pipe has no width of its own.
+        options: More of `Console`'s.
+
+    Raises:
+        OutputError: Nobody can read them.
+    """
+    text = io.StringIO()
+    terminal = sys.stdout is not None and sys.stdout.isatty()
+    # Not on standard output itself: where the reader goes away, rich would end the process.
+    console = Console(
+        file=text, width=None if terminal else width, force_terminal=terminal or None, **options
+    )
+    yield console
+    write_result(text.getvalue())
+
+
+class LogLines(logging.Handler):
+    """Says what is logged on standard error, and knows what it said.
+
+    Attributes:
+        said: Messages, as they were logged.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.said: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Say one message."""
+        message = record.getMessage()
+        self.said.add(message)
+        complain(f"boardvoice: {message}")
+
+
+@contextlib.contextmanager
+def shown_log() -> Iterator[LogLines]:
+    """Show this package's log while the block runs."""
+    logger, lines = logging.getLogger("boardvoice"), LogLines()
+    logger.addHandler(lines)
     try:
-        target.write(json.dumps(details) + "\n")
-        target.flush()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise OutputError(
-            f"The JSON cannot be written: {reason}.", remedy="Read it to its end."
-        ) from error
+        yield lines
+    finally:
+        logger.removeHandler(lines)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
-from boardvoice.cli.console import complain, print_json
+from boardvoice.cli.console import complain, print_json, result_console
 from boardvoice.default_bundle import default_bundle
 from edge_runtime.doctor.report import Report, examine
 from edge_runtime.doctor.scene import Scene
-from edge_runtime.errors import BundleError, DoctorError, OutputError, UsageError
+from edge_runtime.errors import BundleError, DoctorError, UsageError
 
 _WORDS = {"ok": "ok", "warn": "WARN", "fail": "FAIL", "skipped": "skipped"}
 
@@ -76,8 +74,7 @@ def _show(report: Report) -> None:
     table = Table("check", "", "finding", "seen in", show_lines=False)
     for one in report.findings:
         table.add_row(one.check, _WORDS[one.status], one.finding, one.evidence)
-    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 150, markup=False)
-    try:
+    with result_console(150, markup=False) as console:
         console.print(table)
         for one in report.findings:
             if one.remedy:
@@ -86,7 +83,3 @@ def _show(report: Report) -> None:
             f"Profile {report.profile}. "
             + ("This device can speak now." if report.can_speak else "It cannot speak now.")
         )
-    except OSError as error:
-        raise OutputError(
-            f"The output cannot be written: {error}.", remedy="Read it to its end."
-        ) from error

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.resources import files
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import soxr
-
-from boardvoice.cli.console import complain, print_json
+from boardvoice.cli.console import complain, print_json, write_result
 from boardvoice.cli.device_options import add_device_options, load_voice
 from boardvoice.evaluation.measure import Evaluation, Spoken, evaluate
 from boardvoice.evaluation.recogniser import RATE, Recogniser
 from boardvoice.evaluation.speaker import SpeakerModel
-from edge_runtime.atomic import atomic_file
+from edge_runtime.audio.load import load_audio
 from edge_runtime.audio.wav import write_wav
 from edge_runtime.errors import OutputError, TextError, UsageError
+from edge_runtime.output_file import output_file, require_writable
 from edge_runtime.presets import PRESETS
 from edge_runtime.speech import SpeechOptions
 from edge_runtime.text.normalize import read_text_file
 
 _MOST_MORE_WER = 1.0
+_OTHER_REPORT = "Name another with --report."
+_OTHER_FOLDER = "Name another with --save."
 _COLUMNS = (
     ("sentences", "n"), ("wer", "WER %"), ("runaways", "run away"), ("early_stops", "early stop"),
     ("repetitions", "repeats"), ("long_pauses", "pauses"), ("distance_db", "LSD dB"),
@@ -82,8 +84,14 @@ def add_parser(commands: Any) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     texts = _texts(arguments)
+    if arguments.report is not None:
+        require_writable(arguments.report, remedy=_OTHER_REPORT)
+    if arguments.save is not None:
+        with _saving(arguments.save):
+            arguments.save.mkdir(parents=True, exist_ok=True)
+        require_writable(arguments.save / _sound(0, arguments.seeds[0]), remedy=_OTHER_FOLDER)
     recogniser = Recogniser(arguments.recogniser)
-    speaker = SpeakerModel(_audio(arguments.reference)) if arguments.reference else None
+    speaker = SpeakerModel(load_audio(arguments.reference, RATE)) if arguments.reference else None
     rows: list[Evaluation] = []
     baseline: Spoken | None = None
     quiet = arguments.quiet or arguments.json
@@ -113,7 +121,7 @@ def _run(arguments: argparse.Namespace) -> int:
         summaries = [row.summary() for row in rows]
         print_json({"recogniser": recogniser.name, "rows": summaries})
     else:
-        print(_table(rows, recogniser.name))  # noqa: T201
+        write_result(_table(rows, recogniser.name) + "\n")
     worse = [row.name for row in rows if row.wer > rows[0].wer + _MOST_MORE_WER]
     if arguments.gate and worse:
         complain(f"boardvoice: word error rate rose by more than a point: {', '.join(worse)}")
@@ -134,37 +142,29 @@ def _texts(arguments: argparse.Namespace) -> list[str]:
     return texts[: arguments.count]
 
 
-def _audio(path: str) -> Any:
-    import soundfile
-
-    try:
-        audio, rate = soundfile.read(path, dtype="float32", always_2d=True)
-    except (OSError, soundfile.LibsndfileError) as error:
-        raise UsageError(
-            f"{path} cannot be read: {error}.", remedy="Name an audio file."
-        ) from error
-    return np.asarray(soxr.resample(audio.mean(1), rate, RATE), np.float32)
-
-
 def _save(spoken: Spoken, folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
+    with _saving(folder):
         for index, ((_, seed), audio) in enumerate(spoken.items()):
-            write_wav(folder / f"{index:04d}-seed{seed}.wav", audio, RATE)
+            write_wav(folder / _sound(index, seed), audio, RATE)
+
+
+def _sound(index: int, seed: int) -> str:
+    return f"{index:04d}-seed{seed}.wav"
+
+
+@contextmanager
+def _saving(folder: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise OutputError(
-            f"{folder} cannot be written: {error.strerror}.", remedy="Name another with --save."
+            f"{folder} cannot be written: {error.strerror}.", remedy=_OTHER_FOLDER
         ) from error
 
 
 def _write(path: Path, rows: list[Evaluation]) -> None:
-    try:
-        with atomic_file(path, "w") as part:
-            json.dump([row.as_dict() for row in rows], part, indent=1)
-    except OSError as error:
-        raise OutputError(
-            f"{path} cannot be written: {error.strerror}.", remedy="Name another with --report."
-        ) from error
+    with output_file(path, remedy=_OTHER_REPORT) as stream:
+        stream.write(json.dumps([row.as_dict() for row in rows], indent=1).encode())
 
 
 def _table(rows: list[Evaluation], recogniser: str) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from boardvoice.cli.console import print_json
+from boardvoice.cli.console import print_json, result_console
 from boardvoice.cli.device_options import add_device_options, load_voice
 from boardvoice.cli.memory_plot import require_plotting, write_plot
 from edge_runtime.bundle import Bundle
@@ -45,7 +44,7 @@ def add_parser(commands: Any) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.plot:
         # Before the run, and before the baseline: the library takes memory as well.
-        require_plotting()
+        require_plotting(Path(arguments.plot))
     baseline = ProcessMemory.read().anonymous
     holder: list[Voice] = []
 
@@ -78,20 +77,21 @@ def _run(arguments: argparse.Namespace) -> int:
         details = {**report.as_dict(), "events": events, "run": speech.metrics.as_dict()}
         print_json(details)
     else:
-        _show(report)
+        with result_console() as console:
+            _show(console, report)
     return 0
 
 
-def _show(report: MemoryReport) -> None:
+def _show(console: Console, report: MemoryReport) -> None:
     table = Table("part", "file-backed MiB", "planned MiB", "measured MiB")
     for row in (*report.rows, report.total):
         table.add_row(row.name, *(_mib(value) for value in _values(row)))
-    console = Console(file=sys.stdout)
     console.print(table)
+    reason = report.not_prepared.rstrip(".")
     console.print(
         f"KV: {report.kv_dtype}, {report.kv_row_bytes} bytes per row, "
         f"{_mib(report.kv_bucket_bytes)} MiB per bucket. "
-        + ("Weights are prepared." if report.prepared else f"Not prepared: {report.not_prepared}.")
+        + ("Weights are prepared." if report.prepared else f"Not prepared: {reason}.")
     )
     for limit in report.limits:
         console.print(

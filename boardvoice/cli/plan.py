@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from boardvoice.cli.console import print_json
+from boardvoice.cli.console import print_json, result_console
 from edge_runtime.bundle import Bundle
-from edge_runtime.errors import OutputError
 from edge_runtime.loader import choose_profile, parse_size
 from edge_runtime.plan.estimate import Estimate
 from edge_runtime.plan.memory import MemoryPlan
@@ -84,14 +82,8 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(plan.as_dict())
         return 0
-    # A pipe has no width of its own.
-    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 120, highlight=False)
-    try:
+    with result_console(highlight=False) as console:
         _show(console, plan)
-    except OSError as error:
-        raise OutputError(
-            f"The output cannot be written: {error}.", remedy="Read it to its end."
-        ) from error
     return 0
 
 

@@ -17,8 +17,8 @@ from edge_runtime.bundle import Bundle
 from edge_runtime.errors import PrepareError
 from edge_runtime.loader import (
     LoadOptions,
+    check_description,
     engine_cache,
-    family_module,
     memory_settings,
     place_graphs,
     placed_backend,
@@ -54,7 +54,7 @@ def add_parser(commands: Any) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     profile = usable_profile(arguments.profile)
     bundle = Bundle.open(arguments.bundle)
-    family_module(bundle)
+    check_description(bundle, profile)
     settings, state = SessionSettings.of(profile), state_folder()
     key = PreparationKey.of(bundle, kv_dtype=profile.kv.dtype, settings=settings)
     found = None if arguments.force else find_prepared(bundle, key, state)

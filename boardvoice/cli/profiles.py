@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
-from rich.console import Console
 from rich.table import Table
 
-from boardvoice.cli.console import print_json
+from boardvoice.cli.console import print_json, result_console, write_result
 from device_profiles.catalog import (
     PROFILE_VARIABLE,
     FoundProfile,
@@ -23,7 +21,7 @@ from device_profiles.catalog import (
 from device_profiles.detect import detect
 from device_profiles.json_schema import profile_json_schema
 from edge_runtime.backends.providers import ProviderCheck, check_providers
-from edge_runtime.errors import OutputError, ProfileError, UsageError
+from edge_runtime.errors import ProfileError, UsageError
 from edge_runtime.loader import engine_cache
 from edge_runtime.memory.limits import MemorySettings, current_limits
 from edge_runtime.placement import plan_placement
@@ -94,7 +92,8 @@ def _show(arguments: argparse.Namespace) -> int:
         return 0
     lines = [f"# {source}" for source in found.sources]
     lines += [f"# chosen by: {reason}" for reason in found.reasons]
-    _write("\n".join(lines) + "\n" + yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
+    lines.append(yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
+    write_result("\n".join(lines))
     return 0
 
 
@@ -153,12 +152,12 @@ def _explain(arguments: argparse.Namespace) -> int:
         "Verified on hardware: " + (found.profile.verified or "no"),
     ]
     _print(table)
-    _write("\n".join(lines) + "\n")
+    write_result("\n".join(lines) + "\n")
     return 0
 
 
 def _schema(_arguments: argparse.Namespace) -> int:
-    _write(profile_json_schema())
+    write_result(profile_json_schema())
     return 0
 
 
@@ -174,21 +173,5 @@ def _points(word: str, lines: Sequence[str]) -> list[str]:
 
 
 def _print(table: Table) -> None:
-    # A pipe has no width of its own.
-    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 150)
-    try:
+    with result_console(150) as console:
         console.print(table)
-    except OSError as error:
-        raise _unreadable(error) from error
-
-
-def _write(text: str) -> None:
-    try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except (OSError, ValueError) as error:
-        raise _unreadable(error) from error
-
-
-def _unreadable(error: Exception) -> OutputError:
-    return OutputError(f"The output cannot be written: {error}.", remedy="Read it to its end.")

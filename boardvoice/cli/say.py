@@ -241,7 +241,9 @@ def _report(
         print_json(details, sys.stderr if streamed else None)
         return
     for warning in warnings:
-        complain(f"boardvoice: {warning}")
+        # Once is enough for what was logged while it ran.
+        if warning not in arguments.log.said:
+            complain(f"boardvoice: {warning}")
     if arguments.quiet:
         return
     where = "played" if output is None else "stdout" if streamed else output

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from boardvoice.cli.console import complain, print_json
+from boardvoice.cli.console import complain, print_json, result_console
 from boardvoice.cli.device_options import add_device_options, voice_options
 from boardvoice.cli.progress import prepare_bar
 from boardvoice.default_bundle import default_bundle
 from edge_runtime.errors import SelfTestError
 from edge_runtime.golden.selftest import ComponentResult, SelfTest, selftest
 from edge_runtime.loader import LoadOptions, open_device
+from edge_runtime.resources import NOT_PREPARED
 
 
 def add_parser(commands: Any) -> None:
@@ -43,13 +43,14 @@ def _run(arguments: argparse.Namespace) -> int:
     found = selftest(bundle, resources)
     notes = [*resources.notes, *filter(None, (resources.kv_fallback,))]
     if resources.fallback:
-        notes.append(f"The bundle runs without prepared weights: {resources.not_prepared}")
+        notes.append(f"{NOT_PREPARED}{resources.not_prepared}")
     notes += [*resources.placement.notes, *resources.unfit.values(), *found.untested.values()]
     notes = list(dict.fromkeys(notes))
     if arguments.json:
         print_json({"bundle": str(folder), **found.as_dict(), "notes": notes})
     else:
-        _show(found, notes)
+        with result_console() as console:
+            _show(console, found, notes)
     if not found.passed:
         # Printed as the result already; with --json, one object is what a program reads.
         names = ", ".join(result.component for result in found.failed)
@@ -62,14 +63,13 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _show(found: SelfTest, notes: list[str]) -> None:
+def _show(console: Console, found: SelfTest, notes: list[str]) -> None:
     table = Table("component", "provider", "SNR dB", "at least", "largest error", "result")
     for result in found.results:
         table.add_row(
             result.component, result.provider or "-", *_figures(result),
             "passed" if result.passed else "FAILED",
         )  # fmt: skip
-    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 120)
     console.print(table)
     for result in found.results:
         if result.reason:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from boardvoice.cli.console import complain, print_json
+from boardvoice.cli.console import complain, print_json, result_console
 from boardvoice.cli.device_options import add_device_options, voice_options
 from boardvoice.cli.progress import prepare_bar
 from edge_runtime.bench.measure import TEXT, BenchPlan
@@ -23,7 +22,14 @@ from edge_runtime.prepare.key import PreparationKey
 from edge_runtime.runtime_choice import RuntimeChoice
 from edge_runtime.state_folder import state_folder
 from edge_runtime.tune.search import OnTrial
-from edge_runtime.tune.tuned import Tuned, TunedRuntime, find_tuned, forget_tuned, keep_tuned
+from edge_runtime.tune.tuned import (
+    Tuned,
+    TunedRuntime,
+    find_tuned,
+    forget_tuned,
+    keep_tuned,
+    require_keepable,
+)
 from edge_runtime.tune.tuner import tune_bundle
 
 
@@ -71,6 +77,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def _tune(bundle: str, arguments: argparse.Namespace) -> dict[str, Any]:
     plan = BenchPlan(text=arguments.text, patches=arguments.patches, cold=False)
     shown = not (arguments.quiet or arguments.json)
+    require_keepable(_key(bundle, arguments), state_folder())
     with prepare_bar(shown=shown) as progress:
         load = LoadOptions(**voice_options(arguments), on_prepare=progress)
         with _trials(shown=shown) as tell:
@@ -149,11 +156,10 @@ def _show(bundle: str, tuned: Tuned) -> None:
             f"{trial.cpu_ratio:.3f}",
             "taken" if trial.taken else "",
         )
-    # A pipe has no width of its own.
-    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 120)
-    console.print(table)
     same = " (as the profile says)" if tuned.choice == tuned.start else ""
-    console.print(f"{Path(bundle).name}: {_words(tuned.choice)}{same}.", soft_wrap=True)
+    with result_console() as console:
+        console.print(table)
+        console.print(f"{Path(bundle).name}: {_words(tuned.choice)}{same}.", soft_wrap=True)
 
 
 def _words(choice: TunedRuntime) -> str:

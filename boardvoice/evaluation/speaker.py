@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from boardvoice.evaluation.checks import FloatArray
-from edge_runtime.errors import UsageError
+from edge_runtime.errors import DependencyError
 
 
 class SpeakerModel:
@@ -17,14 +17,14 @@ class SpeakerModel:
         reference: Audio at 16 kHz.
 
     Raises:
-        UsageError: resemblyzer is not installed.
+        DependencyError: resemblyzer is not installed.
     """
 
     def __init__(self, reference: FloatArray) -> None:
         try:
             from resemblyzer import VoiceEncoder
         except ImportError as error:
-            raise UsageError(
+            raise DependencyError(
                 "Speaker similarity needs resemblyzer.",
                 remedy="pip install resemblyzer, or leave --reference out.",
             ) from error

@@ -10,10 +10,11 @@ from typing import Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from edge_runtime.atomic import atomic_file
+from device_profiles.plain_file import read_plain_file
 from edge_runtime.bench.machine import Machine
 from edge_runtime.bundle import describe_errors
-from edge_runtime.errors import OutputError, UsageError
+from edge_runtime.errors import UsageError
+from edge_runtime.output_file import output_file
 
 FORMAT = 1
 
@@ -230,7 +231,7 @@ class BenchResult(_Frozen):
             UsageError: It cannot be read or is none.
         """
         try:
-            data = json.loads(path.read_text(encoding="utf-8"))
+            data = json.loads(read_plain_file(path).decode("utf-8"))
         except (OSError, ValueError, RecursionError) as error:
             raise UsageError(
                 f"{path} is no benchmark result: {error}.",
@@ -254,11 +255,8 @@ class BenchResult(_Frozen):
         Raises:
             OutputError: It cannot be written.
         """
-        try:
-            with atomic_file(path) as stream:
-                stream.write(self.model_dump_json(indent=1).encode() + b"\n")
-        except OSError as error:
-            raise OutputError(f"{path} cannot be written: {error.strerror or error}.") from error
+        with output_file(path) as stream:
+            stream.write(self.model_dump_json(indent=1).encode() + b"\n")
 
 
 def _round(value: float) -> float:

@@ -31,6 +31,8 @@ _MIB = 1 << 20
 _PACKING_BYTES = 256 * _MIB
 # The optimized graph keeps plain weights beside the packed ones.
 _DISK_FACTOR = 2.1
+# Left to others: a full disk breaks more than this program.
+_DISK_SPARE = 64 * _MIB
 
 # The worker imports from where this process does, wherever that is, and not from its own folder.
 _START = """
@@ -272,15 +274,15 @@ def _place(bundle: Bundle) -> str:
 
 
 def _is_room(folder: Path, needed: int) -> bool:
-    return shutil.disk_usage(folder).free >= needed + 64 * _MIB
+    return shutil.disk_usage(folder).free >= needed + _DISK_SPARE
 
 
 def _check_disk(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if not _is_room(folder, needed):
         raise PrepareError(
-            f"Preparing the bundle needs {needed // _MIB + 1} MiB in {folder}, "
-            f"{free // _MIB} MiB are free.",
+            f"Preparing the bundle needs {-(-(needed + _DISK_SPARE) // _MIB)} MiB in {folder}, "
+            f"{_DISK_SPARE // _MIB} of them to stay free; {free // _MIB} MiB are free.",
             remedy="Free space, or name another state folder with BOARDVOICE_STATE.",
         )
 

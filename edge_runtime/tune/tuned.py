@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from device_profiles.cores import usable_cores
-from edge_runtime.atomic import atomic_file
+from edge_runtime.atomic import atomic_file, try_file
 from edge_runtime.errors import OutputError
 from edge_runtime.prepare.key import PreparationKey
 from edge_runtime.runtime_choice import RuntimeChoice
@@ -136,16 +137,23 @@ def keep_tuned(tuned: Tuned, key: PreparationKey, state: Path) -> Path:
         OutputError: The state folder cannot be written.
     """
     file = _file(key, state)
-    try:
+    with _writing(file):
         file.parent.mkdir(parents=True, exist_ok=True)
         with atomic_file(file) as stream:
             stream.write(tuned.model_dump_json(indent=1).encode() + b"\n")
-    except OSError as error:
-        raise OutputError(
-            f"{file} cannot be written: {error.strerror or error}.",
-            remedy="Make the state folder writable, or name another with BOARDVOICE_STATE.",
-        ) from error
     return file
+
+
+def require_keepable(key: PreparationKey, state: Path) -> None:
+    """Refuse before minutes of measuring what `keep_tuned` would refuse after them.
+
+    Raises:
+        OutputError: The state folder cannot be written.
+    """
+    file = _file(key, state)
+    with _writing(file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try_file(file)
 
 
 def forget_tuned(key: PreparationKey, state: Path) -> bool:
@@ -168,6 +176,17 @@ def forget_tuned(key: PreparationKey, state: Path) -> bool:
             remedy="Make the state folder writable.",
         ) from error
     return bool(files)
+
+
+@contextlib.contextmanager
+def _writing(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(
+            f"{file} cannot be written: {error.strerror or error}.",
+            remedy="Make the state folder writable, or name another with BOARDVOICE_STATE.",
+        ) from error
 
 
 def _file(key: PreparationKey, state: Path) -> Path:

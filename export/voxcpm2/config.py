@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from device_profiles.plain_file import read_plain_file
 from edge_runtime.errors import CheckpointError, UnsupportedError
 from export.graph.transformer_spec import TransformerSpec
 
@@ -249,7 +250,7 @@ def load_config(folder: Path) -> VoxCpm2Config:
     """
     file = folder / "config.json"
     try:
-        data = json.loads(file.read_text(encoding="utf-8"))
+        data = json.loads(read_plain_file(file).decode("utf-8"))
     except FileNotFoundError:
         raise CheckpointError(
             f"{file} does not exist.", remedy="Name the folder that holds config.json."

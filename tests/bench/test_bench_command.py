@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -68,6 +70,39 @@ def test_what_can_be_refused_is_refused_before_anything_runs(
     code = main(["bench", str(tmp_path), option, str(tmp_path / "none.json")])
     assert code == {"--compare": 2, "--plot": 8}[option]
     assert capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "name"),
+    [
+        ("--json", "none/result.json"),
+        ("--json", "."),
+        pytest.param("--plot", "none/result.png", marks=needs_matplotlib),
+        pytest.param("--plot", "result.zork", marks=needs_matplotlib),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_refused_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    option: str, name: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("boardvoice.cli.bench.run_bench", lambda *_: 1 / 0)
+    assert main(["bench", str(tmp_path), option, str(tmp_path / name)]) == 11
+    assert str(tmp_path / name) in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("option", ["--json", pytest.param("--plot", marks=needs_matplotlib)])
+def test_a_result_is_written_into_a_pipe(tmp_path: Path, option: str) -> None:
+    result(200.0).save(tmp_path / "now.json")
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    found: list[bytes] = []
+    reader = threading.Thread(target=lambda: found.append(fifo.read_bytes()))
+    reader.start()
+    assert main(["bench", str(tmp_path / "now.json"), "-q", option, str(fifo)]) == 0
+    reader.join()
+    assert found[0].startswith(b"{" if option == "--json" else b"\x89PNG")
+    assert fifo.is_fifo()
 
 
 @pytest.mark.parametrize("arguments", [["--patches", "1"], ["--runs", "0"], ["--steps", "1"]])

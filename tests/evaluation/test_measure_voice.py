@@ -12,7 +12,7 @@ import pytest
 from boardvoice.cli import commands
 from boardvoice.evaluation.measure import evaluate
 from boardvoice.evaluation.recogniser import Recogniser
-from edge_runtime.errors import UsageError
+from edge_runtime.errors import DependencyError, OutputError, UsageError
 from edge_runtime.speech import SpeechOptions
 from edge_runtime.voice import Voice
 
@@ -62,8 +62,19 @@ def test_without_the_extra_the_command_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
-    assert commands.run(["evaluate", str(tmp_path)]) == UsageError.exit_code
+    assert commands.run(["evaluate", str(tmp_path)]) == DependencyError.exit_code
     assert "boardvoice[evaluate]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--report", "--save"])
+def test_a_place_that_cannot_be_written_is_refused_before_anything_runs(
+    option: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr("boardvoice.cli.evaluate.Recogniser", lambda *_: 1 / 0)
+    words = ["evaluate", str(tmp_path), option, str(tmp_path / "file" / "below")]
+    assert commands.run(words) == OutputError.exit_code
+    assert f"Name another with {option}." in capsys.readouterr().err
 
 
 def test_recogniser_folder_without_a_model_is_refused(tmp_path: Path) -> None:

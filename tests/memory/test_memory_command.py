@@ -124,6 +124,17 @@ def test_a_plot_without_matplotlib_is_refused_before_anything_runs(
     assert os.listdir(tmp_path) == []
 
 
+@needs_matplotlib
+@pytest.mark.parametrize("name", ["none/memory.png", "memory.xyz", "."])
+def test_a_plot_that_cannot_be_written_is_refused_before_anything_runs(
+    f32_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch, name: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("boardvoice.cli.memory.load_voice", lambda *_, **__: 1 / 0)
+    assert run(capsys, "memory", f32_bundle, "--plot", tmp_path / name)[0] == 11
+    assert os.listdir(tmp_path) == []
+
+
 @pytest.mark.parametrize("command", ["say", "memory"])
 def test_a_refusal_has_exit_code_12_says_what_is_missing_and_leaves_no_file(
     f32_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str,

@@ -91,6 +91,28 @@ def test_failures_have_their_exit_codes_and_no_traceback(
     assert "BOARDVOICE_STATE" in err
 
 
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        ({"model": {}}, "model: hidden: Field required"),
+        ({"files": {}}, "lists no file 'graphs/lm.onnx'"),
+    ],
+)
+def test_a_bundle_that_does_not_describe_itself_is_a_bundle_error(
+    f32_bundle: Path, state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    change: dict[str, object], part: str,
+) -> None:  # fmt: skip
+    broken = shutil.copytree(f32_bundle, tmp_path / "broken")
+    manifest = json.loads((broken / "manifest.json").read_text("utf-8"))
+    manifest.pop("sha256")
+    (broken / "manifest.json").write_text(json.dumps({**manifest, **change}), "utf-8")
+    for words in (["prepare", broken], ["memory", broken, "--prepare"]):
+        code, _, err = run(capsys, *words)
+        assert code == 5
+        assert part in err
+    assert not (state / "prepared").exists()
+
+
 @pytest.mark.parametrize(("option", "made"), [("--prepare", True), ("--no-prepare", False)])
 def test_say_prepares_as_its_option_says(
     f32_bundle: Path, state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -37,7 +38,7 @@ def falls_back(
         voice = Voice.load(bundle, threads=1, prepare="auto", **options)
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == 1
-    assert lines[0].startswith("The bundle runs without prepared weights: ")
+    assert lines[0].startswith("Not prepared for this device: ")
     assert part in lines[0]
     for _ in range(2):
         metrics = voice.say("hello", seed=1, max_len=1).metrics
@@ -160,6 +161,10 @@ def test_a_disk_that_is_too_small_is_found_before_anything_is_written(
     )
     falls_back(f32_bundle, caplog, "65 MiB are free", on_prepare=lambda *_: 1 / 0)
     nothing_half_done(state)
+    found = re.search(r"needs (\d+) MiB", caplog.records[0].getMessage())
+    # What is needed is more than what there is, also in words.
+    assert found
+    assert int(found[1]) > 65
 
 
 def test_a_disk_that_fills_up_meanwhile(

@@ -261,6 +261,17 @@ def test_the_command_tunes_shows_and_forgets(
     assert runtime(f32_bundle).source == "profile"
 
 
+def test_a_state_folder_that_cannot_be_written_is_refused_before_anything_is_measured(
+    f32_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    (tmp_path / "state").write_text("")
+    monkeypatch.setenv("BOARDVOICE_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr("boardvoice.cli.tune.tune_bundle", lambda *_, **__: 1 / 0)
+    assert main(["tune", str(f32_bundle)]) == 11
+    assert "BOARDVOICE_STATE" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "arguments", [["--rounds", "0"], ["--threads", "2"], ["--patches", "1"], ["--show", "--forget"]]
 )
