@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from boardvoice.cli import (
     bench,
+    board_report,
     doctor,
     evaluate,
     export,
@@ -110,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for module in (
         say, serve, export, prepare, memory, bench, tune, evaluate, profiles, plan, selftest,
-        doctor,
+        doctor, board_report,
     ):  # fmt: skip
         module.add_parser(commands)
     return parser

@@ -93,6 +93,8 @@ def _show(console: Console, report: MemoryReport) -> None:
         f"{_mib(report.kv_bucket_bytes)} MiB per bucket. "
         + ("Weights are prepared." if report.prepared else f"Not prepared: {reason}.")
     )
+    if report.npu_bytes:
+        console.print(f"The NPU holds {_mib(report.npu_bytes)} MiB besides.")
     for limit in report.limits:
         console.print(
             f"Limit: {limit.name}, {_mib(limit.limit)} MiB, {_mib(limit.available)} MiB left."

@@ -9,6 +9,7 @@ from boardvoice.server.figures import Figures
 from boardvoice.server.refusal import Refusal
 from edge_runtime.audio.load import AudioSource
 from edge_runtime.memory.limits import ProcessMemory
+from edge_runtime.npu.record import NpuRecord
 from edge_runtime.voice import Voice
 
 DEFAULT = "default"
@@ -112,6 +113,7 @@ class LoadedVoice:
             if (tightest := guard.tightest()) is not None:
                 gauges["boardvoice_memory_available_bytes"] = {"": tightest.available}
             self.count_guard_events()
+            gauges |= _npu_gauges(self._voice.resources.placement.npu)
         return gauges
 
     def count_guard_events(self) -> None:
@@ -122,3 +124,15 @@ class LoadedVoice:
             if event.seconds > self._last_event:
                 self._last_event = event.seconds
                 self._figures.count("boardvoice_guard_events_total", f'kind="{event.kind}"')
+
+
+def _npu_gauges(npu: NpuRecord | None) -> dict[str, dict[str, float]]:
+    if npu is None:
+        return {}
+    return {
+        "boardvoice_npu_in_use": {f'place="{npu.place}"': float(npu.in_use)},
+        "boardvoice_npu_given_up": {f'reason="{npu.reason}"': 1.0} if npu.reason else {},
+        "boardvoice_npu_evaluations_total": {
+            'on="npu"': npu.evaluations, 'on="cpu"': npu.cpu_evaluations,
+        },
+    }  # fmt: skip

@@ -6,9 +6,11 @@ docs/npu_lite_qemu.md.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.metadata
 import re
+import sys
 import weakref
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
@@ -168,7 +170,9 @@ def _start(
             remedy="Copy or convert the model again.",
         )  # fmt: skip
     mask = getattr(lite_class, f"NPU_CORE_{settings.cores.upper()}")
-    code = lite.init_runtime(core_mask=mask)
+    # It prints some of its advice, where our own results go.
+    with contextlib.redirect_stdout(sys.stderr):
+        code = lite.init_runtime(core_mask=mask)
     # It has gone to the NPU's memory; this copy is as large.
     lite.rknn_data = None
     library, driver = _sdk_versions(lite)

@@ -14,6 +14,7 @@ from edge_runtime.errors import BoardvoiceError
 from edge_runtime.golden.golden_file import GOLDEN
 from edge_runtime.golden.selftest import SelfTest, selftest
 from edge_runtime.loader import LoadOptions, family_module, open_device
+from edge_runtime.npu.record import NpuRecord
 
 _SHOWN = 3
 
@@ -29,6 +30,21 @@ class Examined:
 
     bundle: Bundle | None
     findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What came of the golden vectors.
+
+    Attributes:
+        findings: What was found.
+        selftest: The outcome, if they were run.
+        npu: What became of the estimator on the NPU, if it was meant to be there.
+    """
+
+    findings: tuple[Finding, ...]
+    selftest: SelfTest | None = None
+    npu: NpuRecord | None = None
 
 
 def check_files(scene: Scene) -> Examined:
@@ -95,17 +111,16 @@ def check_preparation(scene: Scene, bundle: Bundle) -> list[Finding]:
     return findings
 
 
-def check_golden(scene: Scene, bundle: Bundle) -> tuple[list[Finding], SelfTest | None]:
+def check_golden(scene: Scene, bundle: Bundle) -> Tried:
     """Run the golden vectors as the bundle would be loaded, but prepare nothing."""
     again = f"boardvoice selftest {bundle.folder}"
     if GOLDEN not in bundle.manifest.files:
-        return [
-            Finding(
-                "golden self-test", "skipped",
-                "the bundle was exported before there were golden vectors",
-                str(bundle.folder / MANIFEST), "Export it again to be able to test it.",
-            )
-        ], None  # fmt: skip
+        finding = Finding(
+            "golden self-test", "skipped",
+            "the bundle was exported before there were golden vectors",
+            str(bundle.folder / MANIFEST), "Export it again to be able to test it.",
+        )  # fmt: skip
+        return Tried((finding,))
     profile = supported_kv(scene.profile, OrtBackend(threads=1, spinning=False))[0]
     need = Footprint.of(bundle, profile, scene.state)
     prepare = "never" if need.packing else None
@@ -114,14 +129,33 @@ def check_golden(scene: Scene, bundle: Bundle) -> tuple[list[Finding], SelfTest 
         opened, resources = open_device(bundle.folder, options)
         found = selftest(opened, resources)
     except BoardvoiceError as error:
-        return [Finding("golden self-test", "fail", error.message, again, error.remedy)], None
+        finding = Finding("golden self-test", "fail", error.message, again, error.remedy)
+        return Tried((finding,))
     notes = [
         Finding("profile's wishes", "warn", note, f"profile {profile.name}")
         for note in dict.fromkeys(
             (*resources.notes, *resources.placement.notes, *resources.unfit.values())
         )
     ]
-    return [*notes, _golden(found, again, unprepared=bool(need.packing))], found
+    npu = resources.placement.npu
+    findings = (*notes, *_npu(npu), _golden(found, again, unprepared=bool(need.packing)))
+    return Tried(findings, found, npu)
+
+
+def _npu(record: NpuRecord | None) -> list[Finding]:
+    """The trial at load; where it did not come to that, the profile's wishes say why."""
+    if record is None or record.snr_db is None:
+        return []
+    words = f"flow: {record.snr_db:.1f} dB from the CPU's values"
+    if record.npu_ms is not None and record.cpu_ms is not None:
+        words += (
+            f", {record.npu_ms:.1f} ms an evaluation, {record.cpu_ms:.1f} ms on the CPU"
+        )
+    versions = ", ".join(f"{name} {one}" for name, one in record.versions.items() if one)
+    if record.in_use:
+        return [Finding("NPU trial", "ok", words, versions)]
+    return [Finding("NPU trial", "warn", f"{words}; not used: {record.reason}", versions,
+                    record.detail)]  # fmt: skip
 
 
 def _golden(found: SelfTest, again: str, *, unprepared: bool) -> Finding:

@@ -18,6 +18,7 @@ from edge_runtime.doctor.python_checks import check_packages, check_python
 from edge_runtime.doctor.scene import Scene
 from edge_runtime.doctor.storage_checks import check_storage
 from edge_runtime.golden.selftest import SelfTest
+from edge_runtime.npu.record import NpuRecord
 
 _BOARD: tuple[Callable[[Scene], list[Finding]], ...] = (
     check_board, check_python, check_packages, check_ort, check_providers_built,
@@ -33,11 +34,13 @@ class Report:
         profile: The profile that they were made with.
         findings: In the order in which they were made.
         selftest: Result of the golden vectors, if they were run.
+        npu: What became of the flow estimator on the NPU, if it was meant to be there.
     """
 
     profile: str
     findings: tuple[Finding, ...]
     selftest: SelfTest | None = None
+    npu: NpuRecord | None = None
 
     @property
     def can_speak(self) -> bool:
@@ -51,6 +54,7 @@ class Report:
             "profile": self.profile,
             "findings": [finding.as_dict() for finding in self.findings],
             "selftest": self.selftest.as_dict() if self.selftest is not None else None,
+            "npu": self.npu.as_dict() if self.npu is not None else None,
         }
 
 
@@ -61,9 +65,9 @@ def examine(scene: Scene) -> Report:
     bundle = files.bundle
     findings += [*check_memory(scene, bundle), *check_storage(scene, bundle), *check_audio(scene)]
     findings += files.findings
-    found = None
-    if bundle is not None:
-        findings += check_preparation(scene, bundle)
-        golden, found = check_golden(scene, bundle)
-        findings += golden
-    return Report(scene.profile.name, tuple(findings), found)
+    if bundle is None:
+        return Report(scene.profile.name, tuple(findings))
+    findings += check_preparation(scene, bundle)
+    tried = check_golden(scene, bundle)
+    findings += tried.findings
+    return Report(scene.profile.name, tuple(findings), tried.selftest, tried.npu)

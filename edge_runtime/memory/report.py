@@ -45,6 +45,7 @@ class MemoryReport:
         prepared: Whether packed weights are mapped from prepared files.
         not_prepared: Why not.
         limits: Limits in force, tightest first.
+        npu_bytes: What the NPU holds besides, outside of this process.
     """
 
     rows: tuple[MemoryRow, ...]
@@ -55,6 +56,7 @@ class MemoryReport:
     prepared: bool
     not_prepared: str
     limits: tuple[Limit, ...]
+    npu_bytes: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -82,7 +84,7 @@ def memory_report(
         kv_row_bytes: Bytes of one KV row.
         limits: Limits in force.
     """
-    prepared = bool(resources.costs)
+    prepared, npu = bool(resources.costs), resources.placement.npu
     rows = [
         replace(row, measured=_measured(row, resources, baseline, kv_bytes))
         for row in planned_rows(
@@ -107,6 +109,7 @@ def memory_report(
         prepared=prepared,
         not_prepared=resources.not_prepared,
         limits=tuple(limits),
+        npu_bytes=npu.memory_bytes if npu is not None and npu.in_use else 0,
     )
 
 

@@ -74,6 +74,7 @@ class NpuFlowLoader:
         try:
             golden = self._golden()
             model = FlowModel.of(self.bundle, self.soc)
+            record.memory_bytes = model.npu_bytes
             self._reserve(model)
             runner = self.open(self.place, model, self.flow, self.requires)
             npu = NpuFlowGraph(runner, model.form, provider=self.place)

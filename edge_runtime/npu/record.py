@@ -23,6 +23,7 @@ class NpuRecord:
         snr_db: The golden run's distance from the CPU's values, once it ran.
         npu_ms: Time of one evaluation then.
         cpu_ms: The same on the CPU.
+        memory_bytes: NPU memory that the model takes.
         versions: Of everything that takes part.
     """
 
@@ -35,6 +36,7 @@ class NpuRecord:
     snr_db: float | None = None
     npu_ms: float | None = None
     cpu_ms: float | None = None
+    memory_bytes: int = 0
     versions: dict[str, str] = field(default_factory=dict)
 
     def gave_up(self, error: BoardvoiceError) -> None:
@@ -55,6 +57,7 @@ class NpuRecord:
             "snr_db": None if self.snr_db is None else round(self.snr_db, 2),
             "npu_ms": None if self.npu_ms is None else round(self.npu_ms, 2),
             "cpu_ms": None if self.cpu_ms is None else round(self.cpu_ms, 2),
+            "memory_bytes": self.memory_bytes,
             "versions": dict(self.versions),
         }
 

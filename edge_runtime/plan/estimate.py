@@ -113,7 +113,7 @@ def estimate(
     grouped: dict[tuple[str, Literal["request", "patch"]], list[tuple[PlannedRun, Work]]] = {}
     for run in plan.runs:
         work = count(run)
-        total = run.times * run_times(work, run.attention, speeds_for(run)).total
+        total = run.times * _once(run, work, speeds_for(run)).total
         first += total if run.before_audio else 0.0
         patch += total if run.per == "patch" else 0.0
         request += total if run.per == "request" else 0.0
@@ -129,6 +129,12 @@ def estimate(
         rtf=round(wall / (patches * plan.patch_seconds * 1000), 3),
         at_best=any(component.at_best for component in components),
     )
+
+
+def _once(run: PlannedRun, work: Work, speeds: Speeds) -> Times:
+    if run.graph in speeds.known_ms:
+        return Times(compute=speeds.known_ms[run.graph])
+    return run_times(work, run.attention, speeds)
 
 
 def run_times(work: Work, attention: Attention, speeds: Speeds) -> Times:
@@ -207,7 +213,7 @@ def _component(
     times = Times()
     flop = size = cache = 0.0
     for run, work in runs:
-        times = times.plus(run_times(work, run.attention, speeds), run.times)
+        times = times.plus(_once(run, work, speeds), run.times)
         flop += 2 * sum(work.macs.values()) * run.times
         size += work.weight_bytes * run.times
         cache += (run.attention.read_bytes + run.attention.copied_bytes) * run.times

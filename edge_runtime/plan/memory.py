@@ -13,6 +13,7 @@ from device_profiles.schema import Profile
 from edge_runtime.backends.ort import OrtBackend
 from edge_runtime.bundle import MANIFEST, Bundle, graph_name, sha256_of
 from edge_runtime.memory.report import MemoryRow, planned_rows
+from edge_runtime.npu.flow_entry import NpuFlowEntry
 from edge_runtime.prepare.prepared_info import INFO, GraphCost, PreparedInfo, Workspace
 from edge_runtime.resources import Resources
 
@@ -131,6 +132,11 @@ def plan_memory(
     rows = planned_rows(bundle, resources, graphs, baseline=BASELINE_BYTES, kv_bytes=kv_bytes)
     kept = (profile.kv.pool_mib + profile.kv.kept_voices_mib) * _MIB
     rows.append(MemoryRow("kept between requests, at most", 0, kept, None))
+    model = npu_model(bundle, profile)
+    npu_bytes = model.memory_bytes if model is not None else 0
+    if npu_bytes:
+        # Of the board's memory, but not of this process's.
+        rows.append(MemoryRow("flow in the NPU's memory", 0, npu_bytes, None))
     anonymous, mapped = (sum(getattr(row, name) for row in rows)
                          for name in ("planned", "file_backed"))  # fmt: skip
     if board_bytes is None and profile.figures.memory_gib is not None:
@@ -148,7 +154,7 @@ def plan_memory(
         board_bytes=board_bytes,
         left_bytes=left,
         hard_bytes=hard,
-        verdict=_verdict(anonymous, mapped, left, hard),
+        verdict=_verdict(anonymous, npu_bytes, mapped, left, hard),
         disk_bytes=sum(entry.size for entry in files.values()) + (2 * weights if prepared else 0),
         source=costs.source,
     )
@@ -160,8 +166,16 @@ def left_of(board_bytes: int, profile: Profile) -> int:
     return max(int(board_bytes * (1 - _KERNEL_SHARE)) - _SYSTEM_BYTES - reserve, 0)
 
 
-def _verdict(anonymous: int, mapped: int, left: int | None, hard: int | None) -> Verdict:
-    if hard is not None and anonymous > hard:
+def npu_model(bundle: Bundle, profile: Profile) -> NpuFlowEntry | None:
+    """The bundle's model for a board's NPU; None where there is none or it is not wanted."""
+    model = NpuFlowEntry.of(bundle) if profile.flow.place == "rknn" else None
+    return model if model is not None and model.target == profile.soc else None
+
+
+def _verdict(
+    anonymous: int, npu: int, mapped: int, left: int | None, hard: int | None
+) -> Verdict:
+    if hard is not None and anonymous - npu > hard:
         return "refused"
     if left is None:
         return "unknown"

@@ -15,9 +15,9 @@ from edge_runtime.errors import BundleError, CapacityError
 from edge_runtime.loader import family_module
 from edge_runtime.placement import FLOW_GRAPH, PlacementPlan, plan_placement
 from edge_runtime.plan.estimate import Estimate, estimate, reformatted
-from edge_runtime.plan.memory import MemoryPlan, measured_costs, plan_memory
+from edge_runtime.plan.memory import MemoryPlan, measured_costs, npu_model, plan_memory
 from edge_runtime.plan.request import FamilyPlan, PlannedRun, PlanRequest
-from edge_runtime.plan.speeds import Place, Speeds, UnknownSpeedError, speeds_of
+from edge_runtime.plan.speeds import Place, Speeds, UnknownSpeedError, speeds_of, with_cycles
 from edge_runtime.presets import PRESETS
 
 # The only layers that int4 pays for are the LM's.
@@ -162,7 +162,7 @@ class Planner:
             assumed=tuple(dict.fromkeys(assumed)),
             alternatives=self._alternatives(case, memory)
             if slow or memory.verdict != "fits" else (),
-            notes=_notes(profile),
+            notes=_notes(profile, self._bundle),
             verified=profile.verified,
         )  # fmt: skip
 
@@ -195,6 +195,9 @@ class Planner:
             place = "cpu" if everything_on_cpu else _place(profile, run)
             if place not in known:
                 known[place] = speeds_of(profile, place, case.request.threads)
+                model = npu_model(case.bundle, profile)
+                if place == "rknn" and model is not None and model.cycles:
+                    known[place] = with_cycles(known[place], FLOW_GRAPH, model.cycles)
                 used += known[place].used
                 assumed += known[place].assumed
 
@@ -316,10 +319,15 @@ def _place(profile: Profile, run: PlannedRun) -> Place:
     return chain[0].name if chain else "cpu"
 
 
-def _notes(profile: Profile) -> tuple[str, ...]:
+def _notes(profile: Profile, bundle: Bundle) -> tuple[str, ...]:
     wanted = [entry.name for entry in profile.providers if entry.name != "cpu"]
     plan = _placement(profile)
     notes = (*plan.notes, *filter(None, (plan.npu_note,)))
+    if plan.npu is not None and npu_model(bundle, profile) is None:
+        notes += (
+            "The bundle has no model for this NPU: as it is, the CPU computes the flow "
+            "(docs/npu.md).",
+        )
     if not wanted:
         return notes
     return (

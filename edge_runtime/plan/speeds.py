@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from device_profiles.combinations import NPU_CORES
@@ -14,6 +14,8 @@ from edge_runtime.plan.kernels import OF_INT8, OF_PEAK, Kernel, kernel_of, row_s
 Place = Literal["cpu", "cuda", "tensorrt", "rknn"]
 # Where neither the profile nor the user says how many there are.
 _THREADS = 4
+# Highest clock of the RK3588's NPU in vendor kernels.
+_NPU_HZ = 1e9
 
 
 class UnknownSpeedError(ValueError):
@@ -32,6 +34,7 @@ class Speeds:
         f16: Whether weights that are not in blocks are held as f16.
         used: Figures used: key, value and source.
         assumed: What was assumed on the way.
+        known_ms: Milliseconds of one run, by graph, where they were counted elsewhere.
     """
 
     place: Place
@@ -41,6 +44,7 @@ class Speeds:
     f16: bool = False
     used: tuple[tuple[str, float, str], ...] = ()
     assumed: tuple[str, ...] = field(default=())
+    known_ms: Mapping[str, float] = field(default_factory=dict)
 
     def ops(self, format_: str, rows: int) -> float:
         """Operations per second of a product of so many rows."""
@@ -137,6 +141,18 @@ def _npu(profile: Profile) -> Speeds:
     )
     used = _used(figures, ["memory_gb_s", "npu_int8_tops"])
     return Speeds("rknn", memory.value * 1e9, large, True, half, used, assumed)
+
+
+def with_cycles(speeds: Speeds, graph: str, cycles: int) -> Speeds:
+    """The NPU's speeds, with what its compiler says of one graph's run."""
+    used = ("npu_mcycles", cycles / 1e6, "Rockchip's compiler, of the bundle's own model")
+    clock = f"an NPU at {_NPU_HZ / 1e9:g} GHz that waits for nothing but what its compiler counts"
+    return replace(
+        speeds,
+        known_ms={graph: cycles / _NPU_HZ * 1000},
+        used=(*speeds.used, used),
+        assumed=(*speeds.assumed, clock),
+    )
 
 
 def _needed(figures: FiguresSection, key: str) -> Figure:

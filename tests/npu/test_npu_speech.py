@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import logging
 import threading
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from stand_in_npu import StandInNpu, add_npu_model, rknn_file
 
+from boardvoice.main import main
 from device_profiles.flow_placement import with_place
 from device_profiles.schema import Profile
 from edge_runtime.errors import UsageError
@@ -215,6 +217,17 @@ def test_a_bundle_without_a_model_and_a_machine_without_the_package_say_what_to_
     assert "no model for the NPU" in voice.resources.placement.notes[0]
     voice = Voice.load(npu_bundle, profile=profile_of(), threads=1)
     assert "pip install rknn-toolkit-lite2" in voice.resources.placement.notes[0]
+
+
+def test_what_the_package_prints_stays_out_of_the_results(
+    npu_bundle: Path, make_npu: MakeNpu, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    make_npu()
+    command = ["say", "One.", "--bundle", str(npu_bundle), "--flow", "rknn", "--threads", "1"]
+    assert main([*command, "--max-len", "2", "--json", "-o", str(tmp_path / "out.wav")]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["providers"]["flow"] == "rknn"
+    assert "necessary files" in printed.err
 
 
 def test_a_model_larger_than_the_npu_can_reach_is_refused(

@@ -29,8 +29,12 @@
 #define TYPE_F16 1
 #define FORMAT_UNDEFINED 3
 
-/* Found where tests know that the library was loaded. */
-const char version_text[] = "librknnrt version: 2.5.0 (stand-in@2026-01-01)";
+#ifndef VERSION
+#define VERSION "2.5.0"
+#endif
+
+/* The real library's version stands in its file like this. */
+const char version_text[] = "librknnrt version: " VERSION " (stand-in@2026-01-01)";
 
 struct attr {
     uint32_t index, n_dims, dims[16];
@@ -158,7 +162,7 @@ int rknn_query(uint64_t context, int command, void *info, uint32_t size) {
     if (command == QUERY_VERSION) {
         struct versions *found = info;
         const char *version = getenv("RKNN_STANDIN_VERSION"), *driver = getenv("RKNN_STANDIN_DRIVER");
-        snprintf(found->api, sizeof found->api, "%s (stand-in@2026-01-01)", version ? version : "2.5.0");
+        snprintf(found->api, sizeof found->api, "%s (stand-in@2026-01-01)", version ? version : VERSION);
         snprintf(found->driver, sizeof found->driver, "%s", driver ? driver : "0.9.8");
         return SUCCESS;
     }

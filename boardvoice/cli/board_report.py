@@ -1,0 +1,61 @@
+"""`boardvoice board-report`: one file that a board's owner can send."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from boardvoice.cli.console import print_json
+from boardvoice.default_bundle import default_bundle
+from edge_runtime.atomic import atomic_file
+from edge_runtime.board_report import board_report
+from edge_runtime.doctor.scene import Scene
+from edge_runtime.errors import OutputError
+
+
+def add_parser(commands: Any) -> None:
+    """Add the subcommand."""
+    parser = commands.add_parser(
+        "board-report",
+        help="one JSON file on this board: what it is, what works, how fast",
+        description="Detection, versions, doctor, the NPU's trial, tuning and a short benchmark in "
+        "one JSON, to send to somebody who has no such board. Names of users and hosts, serial "
+        "numbers and addresses are left out; read it before you send it.",
+    )
+    parser.add_argument(
+        "bundle", metavar="BUNDLE", nargs="?", help="folder that 'export' wrote; the demo voice"
+    )
+    parser.add_argument("--out", metavar="FILE", help="write it there; standard output")
+    parser.add_argument("--profile", metavar="NAME", help="device profile, a name or a .yaml file")
+    parser.add_argument(
+        "--bench", action=argparse.BooleanOptionalAction, default=True,
+        help="speak the benchmark's text twice (on)",
+    )  # fmt: skip
+    parser.set_defaults(run=_run, json=True)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    bundle = Path(arguments.bundle) if arguments.bundle else default_bundle()
+    scene = Scene.of(bundle, profile=arguments.profile)
+    console = Console(stderr=True)
+    if console.is_terminal:
+        with console.status("") as status:
+            report = board_report(scene, bench=arguments.bench, on_step=status.update)
+    else:
+        report = board_report(scene, bench=arguments.bench)
+    if arguments.out is None:
+        print_json(report)
+        return 0
+    file = Path(arguments.out)
+    try:
+        with atomic_file(file) as stream:
+            stream.write((json.dumps(report, indent=1, ensure_ascii=False) + "\n").encode())
+    except OSError as error:
+        raise OutputError(f"{file} cannot be written: {error.strerror or error}.") from error
+    sys.stderr.write(f"boardvoice: {file}\n")
+    return 0
