@@ -46,6 +46,7 @@ WHEELS = (
     "tokenizers", "safetensors", "ml_dtypes", "onnx",
 )  # fmt: skip
 BOARD = ROOT / "tests/boards/trees/orange-pi-5-vendor"
+BOARD_PROFILE = "orange-pi-5"
 LIBRARY, DEVICE = "usr/lib/librknnrt.so", "dev/dri/renderD129"
 TEXT, PATCHES, EVALUATIONS = "One, two.", 3, 9
 # Runs before the first patch: two golden ones, then one and five that are timed.
@@ -65,6 +66,7 @@ class Case:
         library: How the stand-in is compiled; None leaves it out.
         device: Whether the NPU's device is there.
         package: Whether the wheel is.
+        cores: NPU cores that the profile asks for.
         evaluations: Evaluations that the NPU must have made.
     """
 
@@ -75,12 +77,14 @@ class Case:
     library: tuple[str, ...] | None = ()
     device: bool = True
     package: bool = True
+    cores: str = "auto"
     evaluations: int = 0
 
 
 ALL = PATCHES * EVALUATIONS
 CASES = (
     Case("nothing", "", evaluations=ALL),
+    Case("nothing, on all three cores", "", cores="0_1_2", evaluations=ALL),
     Case("the package is not installed", "no-package", package=False),
     Case("librknnrt.so is missing", "no-library", library=None),
     Case("librknnrt.so is 2.3.2", "old-library", library=('-DVERSION="2.3.2"',)),
@@ -91,7 +95,7 @@ CASES = (
          environment={"RKNN_STANDIN_DRIVER": "0.8.2"}),
     Case("container without /dev/dri/renderD129", "init", device=False),
     Case("rknn_init fails", "init", "init"),
-    Case("rknn_set_core_mask fails", "core-mask", "core"),
+    Case("rknn_set_core_mask fails", "core-mask", "core", cores="0"),
     Case("rknn_query of ports fails", "run", "attr"),
     *(
         Case(f"{call} {'in mid-sentence' if at else 'from the first run on'}", reason,
@@ -210,7 +214,11 @@ class Emulated:
 
     def _speak(self, case: Case, place: str) -> tuple[np.ndarray[Any, Any], dict[str, Any]]:
         latent, size, hidden = self._sizes
-        out = self._work / "out.wav"
+        out, profile = self._work / "out.wav", self._work / "emulated.yaml"
+        profile.write_text(
+            f"extends: {BOARD_PROFILE}\nname: emulated\nflow: {{npu_cores: '{case.cores}'}}\n",
+            encoding="utf-8",
+        )
         site = f"{self._site}:{self._lite}" if case.package else str(self._site)
         environment = {
             **os.environ, "PYTHONPATH": site, "BOARDVOICE_STATE": str(self._work / "state"),
@@ -221,7 +229,8 @@ class Emulated:
         }  # fmt: skip
         done = subprocess.run(
             [*self._python(), "-m", "boardvoice", "say", TEXT, "--bundle", str(self._bundle),
-             "--flow", place, "--threads", "1", "--seed", "3", "--max-len", str(PATCHES),
+             "--profile", str(profile), "--flow", place, "--threads", "1", "--seed", "3",
+             "--max-len", str(PATCHES),
              "--no-retry-badcase", "--json", "-o", str(out)],
             env=environment, capture_output=True, text=True, check=False, timeout=600,
         )  # fmt: skip
