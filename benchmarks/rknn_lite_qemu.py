@@ -216,7 +216,8 @@ class Emulated:
         latent, size, hidden = self._sizes
         out, profile = self._work / "out.wav", self._work / "emulated.yaml"
         profile.write_text(
-            f"extends: {BOARD_PROFILE}\nname: emulated\ntitle: Emulated\nflow: {{npu_cores: '{case.cores}'}}\n",
+            f"extends: {BOARD_PROFILE}\nname: emulated\ntitle: Emulated\n"
+            f"flow: {{npu_cores: '{case.cores}'}}\n",
             encoding="utf-8",
         )
         site = f"{self._site}:{self._lite}" if case.package else str(self._site)

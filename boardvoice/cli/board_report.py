@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from boardvoice.cli.console import print_json
+from boardvoice.cli.console import complain, print_json
 from boardvoice.default_bundle import default_bundle
-from edge_runtime.atomic import atomic_file
 from edge_runtime.board_report import board_report
 from edge_runtime.doctor.scene import Scene
-from edge_runtime.errors import OutputError
+from edge_runtime.output_file import output_file, require_writable
 
 
 def add_parser(commands: Any) -> None:
@@ -40,6 +38,10 @@ def add_parser(commands: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    file = Path(arguments.out) if arguments.out else None
+    if file is not None:
+        # What can be refused is refused before minutes of measuring.
+        require_writable(file)
     bundle = Path(arguments.bundle) if arguments.bundle else default_bundle()
     scene = Scene.of(bundle, profile=arguments.profile)
     console = Console(stderr=True)
@@ -48,14 +50,10 @@ def _run(arguments: argparse.Namespace) -> int:
             report = board_report(scene, bench=arguments.bench, on_step=status.update)
     else:
         report = board_report(scene, bench=arguments.bench)
-    if arguments.out is None:
+    if file is None:
         print_json(report)
         return 0
-    file = Path(arguments.out)
-    try:
-        with atomic_file(file) as stream:
-            stream.write((json.dumps(report, indent=1, ensure_ascii=False) + "\n").encode())
-    except OSError as error:
-        raise OutputError(f"{file} cannot be written: {error.strerror or error}.") from error
-    sys.stderr.write(f"boardvoice: {file}\n")
+    with output_file(file) as stream:
+        stream.write((json.dumps(report, indent=1, ensure_ascii=False) + "\n").encode())
+    complain(f"boardvoice: {file}")
     return 0

@@ -58,6 +58,7 @@ class FlowModel:
             x_scale=entry.x_scale,
             prefix_scale=entry.prefix_scale,
         )
-        return FlowModel(
-            bundle, entry, bundle.path(entry.model), form, entry.memory_bytes, soc
-        )
+        file = bundle.path(entry.model)
+        # Where the conversion did not count it: the weights, which are most of it.
+        size = entry.memory_bytes or bundle.manifest.files[entry.model].size
+        return FlowModel(bundle, entry, file, form, size, soc)
