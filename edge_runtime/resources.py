@@ -40,7 +40,8 @@ class Resources:
         not_prepared: Why the bundle runs without prepared weights; empty when it has them.
         fallback: Whether it was meant to have them.
         kv_fallback: Why the KV cache is not in the type that the profile asked for; empty if it is.
-        measured: Anonymous memory that loading each graph took, as it was just now.
+        measured: Memory that loading each graph took, as it was just now: anonymous, and what a
+            GPU or NPU took from the system's.
         runtime: How graphs are run.
         notes: What the profile asked for and did not get, with the reason.
         estimates: Scratch memory by graph where nothing was measured; the family fills it in.
@@ -97,9 +98,15 @@ class Resources:
         prepared = graph in self.costs and not self._elsewhere(graph)
         mapped = weight_bytes(bundle, name) * (2 if prepared else 1)
         self.guard.reserve(cost.session_bytes, f"Loading {graph}", mapped=mapped)
-        before = ProcessMemory.read().anonymous
+        self.guard.device_bytes.pop(graph, None)
+        free, before = self.guard.available_memory(), ProcessMemory.read().anonymous
         loaded = backend.load(path)
-        self.measured[graph] = max(ProcessMemory.read().anonymous - before, 0)
+        grown = max(ProcessMemory.read().anonymous - before, 0)
+        if self.placement.places.get(graph, "cpu") != "cpu":
+            # A Jetson's GPU has no memory of its own: its share shows only in what is left.
+            fallen = free - self.guard.available_memory()
+            self.guard.device_bytes[graph] = max(fallen - grown, 0)
+        self.measured[graph] = grown + self.guard.device_bytes.get(graph, 0)
         return loaded
 
     def _elsewhere(self, graph: str) -> bool:

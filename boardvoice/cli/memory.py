@@ -13,7 +13,7 @@ from boardvoice.cli.console import print_json, result_console
 from boardvoice.cli.device_options import add_device_options, load_voice
 from boardvoice.cli.memory_plot import require_plotting, write_plot
 from edge_runtime.bundle import Bundle
-from edge_runtime.memory.limits import ProcessMemory, current_limits
+from edge_runtime.memory.limits import ProcessMemory
 from edge_runtime.memory.report import MemoryReport, MemoryRow, memory_report
 from edge_runtime.memory.watch import MemoryWatch
 from edge_runtime.voice import Voice
@@ -65,10 +65,10 @@ def _run(arguments: argparse.Namespace) -> int:
         Bundle.open(arguments.bundle, verify=False),
         voice.resources,
         baseline=baseline,
-        peak=watch.peak,
+        peak=watch.peak + sum(voice.resources.guard.device_bytes.values()),
         kv_bytes=speech.metrics.kv_bytes,
         kv_row_bytes=voice.kv_row_bytes(),
-        limits=current_limits(voice.resources.guard.settings),
+        limits=voice.resources.guard.limits(),
     )
     if arguments.plot:
         write_plot(Path(arguments.plot), watch.samples, voice.resources.guard.events)

@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import Literal
 
 from edge_runtime.errors import MemoryBudgetError
-from edge_runtime.memory.limits import SOFT_LIMIT, Limit, MemorySettings, current_limits
+from edge_runtime.memory.limits import (
+    SOFT_LIMIT,
+    Limit,
+    MemorySettings,
+    available_memory,
+    current_limits,
+)
 from edge_runtime.memory.psi import memory_stall_percent
 
 _LOG = logging.getLogger("boardvoice")
@@ -70,6 +76,8 @@ class MemoryGuard:
 
     Attributes:
         events: What it did, the latest last.
+        device_bytes: By graph, what a GPU or NPU took for it out of the system's memory, which no
+            figure of this process shows.
     """
 
     def __init__(self, settings: MemorySettings | None = None, root: Path = Path("/")) -> None:
@@ -81,10 +89,20 @@ class MemoryGuard:
         self._slowdown_logged = False
         self._lock = threading.RLock()
         self.events: deque[GuardEvent] = deque(maxlen=_EVENTS)
+        self.device_bytes: dict[str, int] = {}
 
     def add_step(self, step: LadderStep) -> None:
         """Add the next step of the ladder; the gentlest comes first."""
         self._steps.append(step)
+
+    def limits(self) -> list[Limit]:
+        """Every limit in force, tightest first."""
+        held = sum(self.device_bytes.values())
+        return current_limits(self.settings, self._root, device_bytes=held)
+
+    def available_memory(self) -> int:
+        """The system's MemAvailable in bytes."""
+        return available_memory(self._root)
 
     def tightest(self, *, mapped: bool = False) -> Limit | None:
         """The limit with the least left, among those that apply.
@@ -92,7 +110,7 @@ class MemoryGuard:
         Args:
             mapped: Whether mappings of files are at issue; only RLIMIT_AS counts those.
         """
-        limits = (limit for limit in current_limits(self.settings, self._root) if not limit.soft)
+        limits = (limit for limit in self.limits() if not limit.soft)
         return next((limit for limit in limits if limit.mappings_count or not mapped), None)
 
     def reserve(self, needed: int, purpose: str, *, mapped: int = 0) -> None:
@@ -197,11 +215,11 @@ class MemoryGuard:
         return None
 
     def _soft_limits(self) -> list[Limit]:
-        return [limit for limit in current_limits(self.settings, self._root) if limit.soft]
+        return [limit for limit in self.limits() if limit.soft]
 
     def _short(self, needed: int, mapped: int) -> Limit | None:
         """The first limit that does not have room, or None."""
-        for limit in current_limits(self.settings, self._root):
+        for limit in self.limits():
             if limit.soft:
                 continue
             wanted = needed + (mapped if limit.mappings_count else 0) + MARGIN_BYTES

@@ -80,27 +80,44 @@ class MemorySettings:
     reserve_bytes: int = 64 * _MIB
 
 
-def current_limits(settings: MemorySettings, root: Path = Path("/")) -> list[Limit]:
-    """Every limit in force, tightest first."""
+def available_memory(root: Path = Path("/")) -> int:
+    """MemAvailable in bytes; 0 where the system does not tell."""
+    return _kilobytes(root / "proc/meminfo").get("MemAvailable", 0)
+
+
+def current_limits(
+    settings: MemorySettings, root: Path = Path("/"), *, device_bytes: int = 0
+) -> list[Limit]:
+    """Every limit in force, tightest first.
+
+    Args:
+        settings: The user's.
+        root: Where ``proc`` and ``sys`` are.
+        device_bytes: What this process holds besides in memory that a GPU or NPU shares with the
+            system; its own figures do not show it.
+    """
     return sorted(
-        (*_hard_limits(settings, root), *_soft_limits(settings, root)),
+        (
+            *_hard_limits(settings, root, device_bytes),
+            *_soft_limits(settings, root, device_bytes),
+        ),
         key=lambda limit: limit.available,
     )
 
 
-def _soft_limits(settings: MemorySettings, root: Path) -> list[Limit]:
+def _soft_limits(settings: MemorySettings, root: Path, device_bytes: int) -> list[Limit]:
     # Above memory.high the kernel kills nobody, but every allocation waits.
     limits = [
         Limit(f"memory.high of cgroup {entry.path}", entry.limit, entry.available, soft=True)
         for entry in throttling_cgroups(root)
     ]
     if settings.soft_bytes is not None:
-        spare = settings.soft_bytes - ProcessMemory.read(root).anonymous
+        spare = settings.soft_bytes - ProcessMemory.read(root).anonymous - device_bytes
         limits.append(Limit(SOFT_LIMIT, settings.soft_bytes, spare, soft=True))
     return limits
 
 
-def _hard_limits(settings: MemorySettings, root: Path) -> list[Limit]:
+def _hard_limits(settings: MemorySettings, root: Path, device_bytes: int) -> list[Limit]:
     own = ProcessMemory.read(root)
     limits = [
         Limit(f"cgroup {entry.path}", entry.limit, entry.available)
@@ -124,9 +141,8 @@ def _hard_limits(settings: MemorySettings, root: Path) -> list[Limit]:
         if soft != resource.RLIM_INFINITY:
             limits.append(Limit(name, soft, soft - used, mappings))
     if settings.hard_bytes is not None:
-        limits.append(
-            Limit("hard limit", settings.hard_bytes, settings.hard_bytes - own.anonymous)
-        )
+        spare = settings.hard_bytes - own.anonymous - device_bytes
+        limits.append(Limit("hard limit", settings.hard_bytes, spare))
     return limits
 
 

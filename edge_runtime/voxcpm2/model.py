@@ -301,6 +301,7 @@ class VoxCpm2Model:
         held = self._vae_encoder is not None and not self._encoding
         if held:
             self._vae_encoder = None
+            self._guard.device_bytes.pop("vae_encoder", None)
         gc.collect()
         malloc.trim()
         return held
