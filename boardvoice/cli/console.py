@@ -32,8 +32,10 @@ def write_result(text: str, stream: TextIO | None = None) -> None:
     target = stream if stream is not None else sys.stdout
     if target is None:
         raise OutputError("Standard output is closed.", remedy="Leave it open.")
+    # A question mark for what a plain terminal cannot show is better than no result.
+    encoding = target.encoding or "utf-8"
     try:
-        target.write(text)
+        target.write(text.encode(encoding, "replace").decode(encoding))
         target.flush()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
@@ -51,6 +53,15 @@ def print_json(details: Mapping[str, Any], stream: TextIO | None = None) -> None
     write_result(json.dumps(details) + "\n", stream)
 
 
+class _Lines(io.StringIO):
+    """Text for standard output: rich asks for the encoding, and draws plain lines for ASCII."""
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """That of standard output."""
+        return getattr(sys.stdout, "encoding", None) or "utf-8"
+
+
 @contextlib.contextmanager
 def result_console(width: int = 120, **options: Any) -> Iterator[Console]:
     """A console whose tables and lines are written when the block ends.
@@ -62,7 +73,7 @@ def result_console(width: int = 120, **options: Any) -> Iterator[Console]:
     Raises:
         OutputError: Nobody can read them.
     """
-    text = io.StringIO()
+    text = _Lines()
     terminal = sys.stdout is not None and sys.stdout.isatty()
     # Not on standard output itself: where the reader goes away, rich would end the process.
     console = Console(

@@ -14,6 +14,7 @@ from typing import Any
 import onnxruntime as ort
 
 from edge_runtime.backends.ort_provider import CPU_PROVIDER
+from edge_runtime.errors import BackendError
 
 # Where the arithmetic is. Shapes and indices may well be computed on the CPU.
 _HEAVY = frozenset({
@@ -35,8 +36,15 @@ class NodeCensus:
 
     @staticmethod
     def read(profile: Path) -> NodeCensus:
-        """Read a profile that ONNX Runtime wrote."""
-        events = json.loads(profile.read_text(encoding="utf-8"))
+        """Read a profile that ONNX Runtime wrote.
+
+        Raises:
+            BackendError: It is torn, as a full disk leaves it.
+        """
+        try:
+            events = json.loads(profile.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise _no_profile(error) from error
         nodes: Counter[tuple[str, str]] = Counter()
         for event in events:
             details = event.get("args") or {}
@@ -84,8 +92,22 @@ def counted(
     Yields:
         A function that takes the session after its first run and says which provider ran what;
         the session goes on without being profiled.
+
+    Raises:
+        BackendError: There is no place for the profile.
     """
-    with tempfile.TemporaryDirectory(prefix="boardvoice-") as folder:
+    try:
+        scratch = tempfile.TemporaryDirectory(prefix="boardvoice-")
+    except OSError as error:
+        raise _no_profile(error) from error
+    with scratch as folder:
         options.enable_profiling = True
         options.profile_file_prefix = str(Path(folder) / "run")
         yield lambda session: NodeCensus.read(Path(session.end_profiling()))
+
+
+def _no_profile(error: Exception) -> BackendError:
+    return BackendError(
+        f"Which provider ran what cannot be found out: {error}.",
+        remedy="Free space in the temporary folder, or name another with TMPDIR.",
+    )

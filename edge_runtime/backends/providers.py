@@ -157,6 +157,10 @@ def why_not_trusted(
     """
     options = session_options(1, spinning=False)
     try:
+        if provider.name == "cpu":
+            # Its nodes have nowhere else to go: nothing is written to count them.
+            session = live_session(open_, model.file, options, [provider])
+            return why_wrong(model, OrtGraph(model.file.stem, session))
         with counted(options) as census:
             session = live_session(open_, model.file, options, [provider])
             graph: Graph
@@ -171,4 +175,4 @@ def why_not_trusted(
     _LOG.debug("%s of %s: %s", model.what, provider.name, dict(found.nodes))
     if wrong:
         return wrong
-    return "" if provider.name == "cpu" else found.why_not_on(provider.ort_name)
+    return found.why_not_on(provider.ort_name)

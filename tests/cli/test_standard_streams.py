@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -95,6 +96,31 @@ def test_the_handlers_of_signals_are_given_back(words: list[str]) -> None:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("words", ["profiles list", "profiles show", "plan BUNDLE"])
+def test_a_terminal_for_ascii_gets_plain_lines(
+    words: str, f32_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (tmp_path / "out").open("w", encoding="ascii") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        assert main(words.replace("BUNDLE", str(f32_bundle)).split()) == 0
+    text = (tmp_path / "out").read_text("ascii")
+    assert ("+--" in text) is (words != "profiles show")
+
+
+def test_speech_goes_out_where_no_file_can_be_written(f32_bundle: Path, tmp_path: Path) -> None:
+    def no_files() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+    words = ["say", "Hi.", "--bundle", str(f32_bundle), "--max-len", "2", "-o", "-", "-q"]
+    done = subprocess.run(
+        [sys.executable, "-m", "boardvoice", *words], check=False, capture_output=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}, preexec_fn=no_files,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout[:4] == b"RIFF"
+    assert os.listdir(tmp_path) == []
 
 
 def test_what_was_logged_is_not_said_again(

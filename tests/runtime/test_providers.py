@@ -13,6 +13,7 @@ from device_profiles.catalog import load_profile
 from device_profiles.providers import CudaProvider, TensorRtProvider
 from device_profiles.schema import Profile
 from edge_runtime.backends.micro_model import ATTENTION, LAYERS
+from edge_runtime.backends.node_census import NodeCensus
 from edge_runtime.backends.ort_provider import OrtProvider
 from edge_runtime.backends.providers import ProviderCheck, check_providers, why_not_trusted
 from edge_runtime.engines.cache import EngineCache
@@ -54,6 +55,25 @@ def test_the_cpu_computes_the_right_numbers() -> None:
     found = check_providers(load_profile("x86-vnni"))
     assert [(check.name, check.reason) for check in found] == [("cpu", "")]
     assert why_not_trusted(ATTENTION, OrtProvider("cpu")) == ""
+
+
+def test_a_profile_that_a_full_disk_has_torn_is_a_reason(tmp_path: Path) -> None:
+    profile = tmp_path / "run.json"
+    profile.write_text('[{"cat": "Node", "na', "utf-8")
+    with pytest.raises(BackendError, match="Which provider ran what"):
+        NodeCensus.read(profile)
+
+
+def test_without_a_temporary_folder_only_the_cpu_is_trusted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def nowhere(**_: object) -> None:
+        raise FileNotFoundError("no usable temporary folder")
+
+    monkeypatch.setattr("edge_runtime.backends.node_census.tempfile.TemporaryDirectory", nowhere)
+    found = checks(StandIn())
+    assert found["cpu"].reason == ""
+    assert "no usable temporary folder" in found["cuda"].reason
 
 
 def test_providers_that_compute_right_pass_with_their_options() -> None:
