@@ -16,11 +16,18 @@ _PROVIDERS = {
     "tegra264": _NVIDIA,
 }
 NPU_CORES = {"rk3588": 3, "rk3582": 2, "rk3576": 2, "rk3566": 1}
+# Chips that run another one's models: an RK3582 is an RK3588 with faulty parts switched off.
+_NPU_TARGETS = {"rk3582": "rk3588"}
 _DIALECT = {
     "cpu": "ort", "cuda": "ort", "tensorrt": "portable", "rknn": "portable", "rknn-sim": "portable"
 }  # fmt: skip
 # Rockchip's simulator is a program for PCs.
 _SIMULATED_ON = ("any", "x86-64")
+
+
+def npu_target(soc: str) -> str:
+    """Chip that a model for this one's NPU is converted for."""
+    return _NPU_TARGETS.get(soc, soc)
 
 
 def impossible(profile: Profile) -> str:

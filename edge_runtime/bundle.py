@@ -168,11 +168,12 @@ class Bundle:
         if found != entry.size:
             raise _damaged(path, f"has {found} bytes, the manifest says {entry.size}")
 
-    def verify(self, *, skip_graphs: bool = False) -> None:
+    def verify(self, *, skip_graphs: bool = False, skip_npu: bool = False) -> None:
         """Compare every file's SHA-256 with the manifest's, and the manifest with its own.
 
         Args:
             skip_graphs: Leave out graphs and their weights, which then nobody reads from here.
+            skip_npu: Leave out models for an NPU, which are as large as the weights.
 
         Raises:
             BundleError: A file differs.
@@ -182,8 +183,18 @@ class Bundle:
             name: entry
             for name, entry in self.manifest.files.items()
             if not (skip_graphs and name.endswith((".onnx", ".weights")))
+            and not (skip_npu and name.endswith(".rknn"))
         }
         self._compare(files)
+
+    def verify_file(self, name: str) -> None:
+        """Compare one file's SHA-256 with the manifest's.
+
+        Raises:
+            BundleError: It differs, or the manifest does not list it.
+        """
+        self.path(name)
+        self._compare({name: self.manifest.files[name]})
 
     def verify_graph(self, name: str) -> None:
         """Compare one graph file's SHA-256 and that of its weights with the manifest's.

@@ -167,7 +167,8 @@ def open_device(bundle_folder: str | Path, options: LoadOptions) -> tuple[Bundle
     if options.verify or make:
         # What is mapped from prepared files was verified when they were made, whatever the
         # options were: later loads trust it without reading the originals.
-        bundle.verify(skip_graphs=prepared is not None)
+        # An NPU's model is looked at where one is to be used: damaged, it leaves the CPU.
+        bundle.verify(skip_graphs=prepared is not None, skip_npu=True)
     if make:
         check_description(bundle, profile)
         prepared, reason = _prepare(bundle, key, guard, runtime.threads, options.on_prepare)
@@ -178,7 +179,9 @@ def open_device(bundle_folder: str | Path, options: LoadOptions) -> tuple[Bundle
         prepared=prepared.folder if prepared is not None else None,
         settings=settings,
     )
-    backend = placed_backend(cpu, plan, profile, bundle, engines, guard)
+    backend = placed_backend(
+        cpu, plan, profile, bundle, engines, guard, verify_npu=options.verify
+    )
     costs = prepared.info.costs if prepared is not None else {}
     return bundle, Resources(
         backend, profile, guard, costs, reason, fallback,
@@ -221,6 +224,8 @@ def placed_backend(
     bundle: Bundle,
     engines: EngineCache,
     guard: MemoryGuard,
+    *,
+    verify_npu: bool = True,
 ) -> PlacedBackend:
     """The back end that follows a plan.
 
@@ -233,7 +238,8 @@ def placed_backend(
     if plan.npu is not None:
         soc = detect().soc if plan.npu == "rknn" else ""
         npu = NpuFlowLoader(
-            plan.npu, bundle, profile.flow, guard, report, open_npu, profile.requires, soc
+            plan.npu, bundle, profile.flow, guard, report, open_npu, profile.requires, soc,
+            verify_npu,
         )
     return PlacedBackend(
         cpu, plan, profile, bundle, report, probes, ranges, engines, guard, npu

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from device_profiles.combinations import npu_target
 from device_profiles.probes.npu import NpuFacts
 from edge_runtime.backends.live_session import first_line
 from edge_runtime.npu.library import LIBRARY, OLDEST_DRIVER, library_version
@@ -293,7 +294,7 @@ def _check_files(model: RknnModel, settings: RknnSettings) -> str:
             f"{model.file} is no model for the NPU, or torn.", reason="model",
             remedy="Copy or convert it again.",
         )  # fmt: skip
-    if model.soc and found.targets and model.soc not in found.targets:
+    if model.soc and found.targets and npu_target(model.soc) not in found.targets:
         raise NpuError(
             f"{model.file.name} was made for {', '.join(found.targets)}, this is {model.soc}.",
             reason="platform", remedy="Export the bundle with this board's profile.",

@@ -43,6 +43,7 @@ class NpuFlowLoader:
         open: Opens what computes it.
         requires: Oldest versions that work.
         soc: The board's chip; empty where it is not known.
+        verify: Whether the model's SHA-256 is compared with the manifest's.
     """
 
     place: NpuPlace
@@ -53,6 +54,7 @@ class NpuFlowLoader:
     open: OpenRunner
     requires: RequiresSection
     soc: str = ""
+    verify: bool = True
 
     def load(self, load_cpu: Callable[[], Graph]) -> Graph:
         """Load it for the CPU, then for the NPU, and compare.
@@ -75,6 +77,8 @@ class NpuFlowLoader:
             golden = self._golden()
             model = FlowModel.of(self.bundle, self.soc)
             record.memory_bytes = model.npu_bytes
+            if self.verify:
+                self.bundle.verify_file(model.entry.model)
             self._reserve(model)
             runner = self.open(self.place, model, self.flow, self.requires)
             npu = NpuFlowGraph(runner, model.form, provider=self.place)

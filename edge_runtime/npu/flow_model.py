@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from device_profiles.combinations import npu_target
 from edge_runtime.bundle import Bundle
 from edge_runtime.npu.adapter import NpuForm
 from edge_runtime.npu.flow_entry import NpuFlowEntry
@@ -46,7 +47,7 @@ class FlowModel:
             raise NpuError(
                 "The bundle has no model for the NPU.", reason="no-model", remedy=_EXPORT
             )
-        if soc and soc != entry.target:
+        if soc and npu_target(soc) != entry.target:
             raise NpuError(
                 f"The bundle's model is for {entry.target}, this is {soc}.", reason="platform",
                 remedy=_EXPORT,

@@ -9,6 +9,7 @@ from typing import Literal
 
 from pydantic import ValidationError
 
+from device_profiles.combinations import npu_target
 from device_profiles.schema import Profile
 from edge_runtime.backends.ort import OrtBackend
 from edge_runtime.bundle import MANIFEST, Bundle, graph_name, sha256_of
@@ -169,7 +170,8 @@ def left_of(board_bytes: int, profile: Profile) -> int:
 def npu_model(bundle: Bundle, profile: Profile) -> NpuFlowEntry | None:
     """The bundle's model for a board's NPU; None where there is none or it is not wanted."""
     model = NpuFlowEntry.of(bundle) if profile.flow.place == "rknn" else None
-    return model if model is not None and model.target == profile.soc else None
+    target = npu_target(profile.soc)
+    return model if model is not None and model.target == target else None
 
 
 def _verdict(

@@ -15,7 +15,9 @@ from boardvoice.main import main
 from boardvoice.server.figures import Figures
 from boardvoice.server.loaded_voice import LoadedVoice
 from device_profiles.catalog import load_profile
+from device_profiles.detect import BoardFacts
 from device_profiles.schema import MemorySection, Profile
+from edge_runtime import loader
 from edge_runtime.bundle import Bundle
 from edge_runtime.doctor.bundle_checks import check_golden
 from edge_runtime.doctor.scene import Scene
@@ -125,6 +127,38 @@ def test_the_memory_command_tells_what_the_npu_holds(
     assert json.loads(capsys.readouterr().out)["npu_bytes"] == 5 << 20
     assert main(command) == 0
     assert "The NPU holds 5.0 MiB besides." in capsys.readouterr().out
+
+
+def test_a_model_with_a_flipped_bit_leaves_the_cpu(
+    npu_bundle: Path, make_npu: MakeNpu, profile_of: ProfileOf, tmp_path: Path
+) -> None:
+    npu = make_npu()
+    damaged = shutil.copytree(npu_bundle, tmp_path / "damaged")
+    (file,) = damaged.rglob("*.rknn")
+    data = bytearray(file.read_bytes())
+    data[200] ^= 1
+    file.write_bytes(data)
+    voice = Voice.load(damaged, profile=profile_of(), threads=1)
+    record = voice.resources.placement.npu
+    assert record is not None
+    assert (record.reason, npu.log) == ("bundle", [])
+    assert "does not match its SHA-256" in record.detail
+    # Where no NPU is wanted, it is none of this device's business.
+    assert Voice.load(damaged, profile=profile_of(), threads=1, flow="cpu")
+    assert Voice.load(damaged, profile=profile_of(), threads=1, verify=False)
+    assert npu.log
+
+
+@pytest.mark.parametrize(("soc", "fits"), [("rk3588", True), ("rk3582", True), ("rk3576", False)])
+def test_a_chip_with_parts_switched_off_runs_the_whole_chips_model(
+    npu_bundle: Path, make_npu: MakeNpu, profile_of: ProfileOf, soc: str, fits: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    make_npu()
+    monkeypatch.setattr(loader, "detect", lambda: BoardFacts(machine="aarch64", soc=soc))
+    record = Voice.load(npu_bundle, profile=profile_of(), threads=1).resources.placement.npu
+    assert record is not None
+    assert (record.reason, record.in_use) == (("", True) if fits else ("platform", False))
 
 
 def test_a_torn_description_is_a_damaged_bundle_only_where_the_npu_is_wanted(

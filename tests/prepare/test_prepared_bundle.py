@@ -241,7 +241,7 @@ def test_a_bundle_is_hashed_once_per_load_even_when_preparing_fails(
     state.write_text("a file in its place")
     voice = Voice.load(f32_bundle, threads=1, prepare="auto")
     assert voice.resources.fallback
-    assert calls == [{"skip_graphs": False}]
+    assert calls == [{"skip_graphs": False, "skip_npu": True}]
 
 
 def test_costs_are_no_less_than_what_was_measured_elsewhere(
