@@ -199,6 +199,8 @@ class SpeechMetrics:
         first_audio_ms: From the call to the first samples.
         samples: Samples of audio returned.
         decoded_patches: Patches computed, including those of attempts that were not kept.
+        disk_read_bytes: Read from disk for this process while it ran; 0 where the kernel does not
+            tell.
         warnings: What the user should know.
     """
 
@@ -222,6 +224,7 @@ class SpeechMetrics:
     samples: int = 0
     decoded_patches: int = 0
     peak_rss_anon_bytes: int = 0
+    disk_read_bytes: int = 0
     warnings: list[str] = field(default_factory=list)
     wall_s: float = 0.0
     cpu_s: float = 0.0
@@ -289,6 +292,7 @@ class SpeechMetrics:
             "cpu_s_per_patch": round(self.cpu_s / patches, 4),
             "rtf": round(self.wall_s / self.audio_s, 4) if self.samples else None,
             "peak_rss_anon_bytes": self.peak_rss_anon_bytes,
+            "disk_read_bytes": self.disk_read_bytes,
             "audio_s": round(self.audio_s, 4),
             "wall_s": round(self.wall_s, 4),
             "sample_rate": self.sample_rate,

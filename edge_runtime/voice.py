@@ -23,6 +23,7 @@ from edge_runtime.bundle import Bundle, Manifest
 from edge_runtime.cancel import CancelToken
 from edge_runtime.errors import CancelledError, TextError, UsageError
 from edge_runtime.loader import LoadOptions, family_module, open_device
+from edge_runtime.memory.disk_reads import disk_read_bytes, reread_warning
 from edge_runtime.memory.watch import MemoryWatch
 from edge_runtime.noise import Noise, SeededNoise
 from edge_runtime.prepare.prepared_bundle import OnPrepare
@@ -341,6 +342,7 @@ class Voice:
             with MemoryWatch() as memory:
                 self._owner, self._running = threading.current_thread(), audio
                 metrics.started, cpu = time.perf_counter(), time.process_time()
+                read = disk_read_bytes()
                 try:
                     for samples in audio:
                         metrics.mark_first_audio()
@@ -359,10 +361,16 @@ class Voice:
                     metrics.peak_rss_anon_bytes = memory.peak
                     metrics.warnings += self.resources.placement.notes
                     metrics.warnings += self.resources.unfit.values()
-                    if slowdown := self.resources.guard.slowdown():
-                        metrics.warnings.append(slowdown)
+                    metrics.disk_read_bytes = (disk_read_bytes() or 0) - (read or 0)
+                    slow = (self._reread(metrics), self.resources.guard.slowdown())
+                    metrics.warnings += filter(None, slow)
         finally:
             self._give_turn(audio)
+
+    def _reread(self, metrics: SpeechMetrics) -> str:
+        prepared = self.resources.prepared
+        files = prepared.info.files.values() if prepared is not None else ()
+        return reread_warning(metrics.disk_read_bytes, sum(file.size for file in files))
 
     def _wait_for_turn(self, cancel: CancelToken) -> bool:
         """Wait until no other run is under way; False when cancelled meanwhile."""

@@ -16,6 +16,7 @@ from edge_runtime.bench.results import Cold
 from edge_runtime.bundle import Bundle
 from edge_runtime.errors import BackendError
 from edge_runtime.loader import LoadOptions
+from edge_runtime.memory.disk_reads import disk_read_bytes
 from edge_runtime.speech import SpeechOptions
 from edge_runtime.state_folder import state_folder
 
@@ -83,14 +84,14 @@ def main() -> int:
     profile = request["profile"]
     if isinstance(profile, dict):
         profile = Profile.model_validate_json(json.dumps(profile))
-    read_before = _disk_read()
+    read_before = disk_read_bytes()
     voice = Voice.load(request["bundle"], profile=profile, **request["load"])
     loaded = time.monotonic()
     options = SpeechOptions(**request["options"])
     with voice.stream(request["text"], reference=request["reference"], options=options) as stream:
         next(stream)
         heard = time.monotonic()
-    read = _disk_read()
+    read = disk_read_bytes()
     figures = Cold(
         import_ms=round((imported - request["started"]) * 1000, 1),
         load_ms=round((loaded - imported) * 1000, 1),
@@ -115,12 +116,3 @@ def drop_from_memory(files: Iterable[Path]) -> None:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(fd)
-
-
-def _disk_read(root: Path = Path("/")) -> int | None:
-    """Bytes that this process had read from a disk so far."""
-    try:
-        lines = (root / "proc/self/io").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) for line in lines if line.startswith("read_bytes:")), None)
