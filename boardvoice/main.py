@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import Any
 
-from edge_runtime.errors import DependencyError
+from edge_runtime.errors import BoardvoiceError, DependencyError, MemoryBudgetError
 
 INTERRUPTED = 128 + signal.SIGINT
 TERMINATED = 128 + signal.SIGTERM
@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with _handling(signal.SIGINT, signal.SIG_DFL):
         try:
             commands = importlib.import_module("boardvoice.cli.commands")
-        except ImportError as error:
+        except (ImportError, MemoryError) as error:
             return _cannot_import(error, words)
     # Given back at the end: the process may be a program that goes on after this call.
     with _handling(signal.SIGTERM, _terminate):
@@ -63,16 +63,22 @@ def _open_missing_streams() -> None:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
 
 
-def _cannot_import(error: ImportError, argv: Sequence[str]) -> int:
+def _cannot_import(error: ImportError | MemoryError, argv: Sequence[str]) -> int:
     """Say which package cannot be imported: most often a build of ONNX Runtime for other libraries.
 
     Not even the doctor can start then.
     """
-    found = DependencyError(
+    found: BoardvoiceError = DependencyError(
         f"A package that is needed cannot be imported: {error}.",
         remedy="Install boardvoice again with pip. If onnxruntime misses a library, uninstall all "
         "onnxruntime packages and install the build that belongs to this board (docs/doctor.md).",
     )
+    # The second is the dynamic linker's, below RLIMIT_AS.
+    if isinstance(error, MemoryError) or "failed to map segment" in str(error):
+        found = MemoryBudgetError(
+            "The libraries themselves do not fit into the memory of this process.",
+            remedy="Raise the limit of this process (ulimit -v).",
+        )
     details = {"code": found.code, "message": found.message, "remedy": found.remedy}
     # The console's own helpers may be what cannot be imported.
     if "--json" in argv and sys.stdout is not None:

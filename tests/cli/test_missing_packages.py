@@ -28,3 +28,18 @@ def test_a_build_of_onnxruntime_that_misses_a_library_is_told(tmp_path: Path, co
     assert json.loads(done.stdout)["error"]["code"] == "dependency"
     assert "onnxruntime" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "error", ["MemoryError", "ImportError('lib.so: failed to map segment from shared object')"]
+)
+def test_libraries_that_find_no_memory_are_a_matter_of_memory(tmp_path: Path, error: str) -> None:
+    (tmp_path / "onnxruntime.py").write_text(f"raise {error}")
+    done = subprocess.run(
+        [sys.executable, "-m", "boardvoice", "say", "Hi.", "--json"],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 12
+    assert json.loads(done.stdout)["error"]["code"] == "memory"
+    assert "Traceback" not in done.stderr
