@@ -21,22 +21,26 @@ TERMINATED = 128 + signal.SIGTERM
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     _open_missing_streams()
-    words = sys.argv[1:] if argv is None else argv
+    try:
+        return _run(sys.argv[1:] if argv is None else argv)
+    finally:
+        _flush()
+
+
+def _run(argv: Sequence[str]) -> int:
     # Ctrl-C while the libraries load ends the process at once: they cannot be interrupted halfway.
     with _handling(signal.SIGINT, signal.SIG_DFL):
         try:
             commands = importlib.import_module("boardvoice.cli.commands")
         except (ImportError, MemoryError) as error:
-            return _cannot_import(error, words)
+            return _cannot_import(error, argv)
     # Given back at the end: the process may be a program that goes on after this call.
     with _handling(signal.SIGTERM, _terminate):
         try:
-            return int(commands.run(words))
+            return int(commands.run(argv))
         except KeyboardInterrupt:
             commands.complain("boardvoice: interrupted.")
             return INTERRUPTED
-        finally:
-            _flush()
 
 
 @contextlib.contextmanager
@@ -81,10 +85,13 @@ def _cannot_import(error: ImportError | MemoryError, argv: Sequence[str]) -> int
         )
     details = {"code": found.code, "message": found.message, "remedy": found.remedy}
     # The console's own helpers may be what cannot be imported.
-    if "--json" in argv and sys.stdout is not None:
-        sys.stdout.write(json.dumps({"error": details}) + "\n")
-    if sys.stderr is not None:
-        sys.stderr.write(f"boardvoice: {found}\n")
+    for stream, text in (
+        (sys.stdout if "--json" in argv else None, json.dumps({"error": details})),
+        (sys.stderr, f"boardvoice: {found}"),
+    ):
+        if stream is not None:
+            with contextlib.suppress(OSError, ValueError):
+                stream.write(text + "\n")
     return found.exit_code
 
 

@@ -43,3 +43,15 @@ def test_libraries_that_find_no_memory_are_a_matter_of_memory(tmp_path: Path, er
     assert done.returncode == 12
     assert json.loads(done.stdout)["error"]["code"] == "memory"
     assert "Traceback" not in done.stderr
+
+
+def test_the_exit_code_is_the_same_where_nobody_can_read_it(tmp_path: Path) -> None:
+    (tmp_path / "onnxruntime.py").write_text("raise ImportError('libcudnn.so.8')")
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "boardvoice", "doctor", "--json"], stdout=full, check=False,
+            env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
+            stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+    assert done.returncode == 8
+    assert "Exception ignored" not in done.stderr
