@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -66,19 +65,14 @@ def test_every_command_ends_with_11_where_nobody_can_read_its_result(
 
 def test_closed_descriptors_are_not_taken_by_the_next_file_that_is_opened(tmp_path: Path) -> None:
     # What a library prints would end up in that file.
-    def close_all() -> None:
-        for number in range(3):
-            os.close(number)
-
     program = (
         "import os, sys; from boardvoice.main import main; "
         "code = main(['profiles', 'list']); number = os.open(sys.argv[1], os.O_RDONLY); "
         "sys.exit(100 + number if code == 11 else code)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path)], check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        preexec_fn=close_all,
+        ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", sys.executable, "-c", program, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False,
     )  # fmt: skip
     assert done.returncode > 102
 
@@ -110,13 +104,11 @@ def test_a_terminal_for_ascii_gets_plain_lines(
 
 
 def test_speech_goes_out_where_no_file_can_be_written(f32_bundle: Path, tmp_path: Path) -> None:
-    def no_files() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-
     words = ["say", "Hi.", "--bundle", str(f32_bundle), "--max-len", "2", "-o", "-", "-q"]
     done = subprocess.run(
-        [sys.executable, "-m", "boardvoice", *words], check=False, capture_output=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}, preexec_fn=no_files,
+        ["sh", "-c", 'ulimit -f 0; exec "$@"', "sh", sys.executable, "-m", "boardvoice", *words],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)},
+        capture_output=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout[:4] == b"RIFF"
