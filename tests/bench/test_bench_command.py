@@ -97,7 +97,7 @@ def test_a_result_is_written_into_a_pipe(tmp_path: Path, option: str) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     found: list[bytes] = []
-    reader = threading.Thread(target=lambda: found.append(fifo.read_bytes()))
+    reader = threading.Thread(target=lambda: found.append(fifo.read_bytes()), daemon=True)
     reader.start()
     assert main(["bench", str(tmp_path / "now.json"), "-q", option, str(fifo)]) == 0
     reader.join()

@@ -24,7 +24,7 @@ def write(path: Path, data: bytes = b"new") -> None:
 
 def read_in_background(fifo: Path) -> tuple[threading.Thread, list[bytes]]:
     found: list[bytes] = []
-    reader = threading.Thread(target=lambda: found.append(fifo.read_bytes()))
+    reader = threading.Thread(target=lambda: found.append(fifo.read_bytes()), daemon=True)
     reader.start()
     return reader, found
 
@@ -112,7 +112,7 @@ def test_what_cannot_be_written_is_refused_before_the_work(tmp_path: Path) -> No
         (tmp_path / "file" / "file", "Not a directory"),
         (tmp_path / ("x" * 300), "File name too long"),
         (Path("/proc/version_of_mine"), "No such file or directory"),
-        (tmp_path / "nul\0", "null byte"),
+        (tmp_path / "nul\0", "embedded null"),
     ):
         with pytest.raises(OutputError, match=reason):
             require_writable(path)
