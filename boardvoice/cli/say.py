@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from types import FrameType
 from typing import Any
@@ -18,6 +18,7 @@ from boardvoice.cli.device_options import add_device_options, load_voice
 from boardvoice.cli.progress import speech_bar
 from boardvoice.default_bundle import default_bundle
 from boardvoice.demo_voice.spoken_text import spoken_text, unheard_words
+from edge_runtime.audio.pace import Pace
 from edge_runtime.audio.playback import Player
 from edge_runtime.audio.wav import write_wav
 from edge_runtime.cancel import CancelToken
@@ -56,6 +57,10 @@ def add_parser(commands: Any) -> None:
         "made; out.wav unless --play is given",
     )  # fmt: skip
     parser.add_argument("--play", action="store_true", help="play it while it is made")
+    parser.add_argument(
+        "--sound-device", metavar="NAME", help="number or part of the name; a wrong one lists them"
+    )
+    parser.add_argument("--volume", type=float, metavar="FACTOR", help="of --play, 0 to 1 (1)")
     parser.add_argument(
         "--json", action="store_true", help="metrics as JSON on stdout (on stderr with -o -)"
     )
@@ -116,6 +121,7 @@ def _run(arguments: argparse.Namespace) -> int:
         if getattr(arguments, name) == "":
             option = name.replace("_", "-")
             raise UsageError(f"--{option} is empty.", remedy="Name a file or leave it out.")
+    _check_sound(arguments)
     text = _text(arguments)
     names = {field.name for field in fields(SpeechOptions)}
     options = SpeechOptions(
@@ -143,7 +149,7 @@ def _run(arguments: argparse.Namespace) -> int:
             retry=output != _STDOUT and not arguments.play,
         )
         with stream, contextlib.suppress(CancelledError):
-            _send(stream, output, play=arguments.play, cancel=cancel)
+            _send(stream, output, player=lambda: _player(arguments, stream, text), cancel=cancel)
     _report(arguments, stream.metrics, output, str(bundle), notes)
     return 128 + received[0] if received else 0
 
@@ -178,20 +184,59 @@ def _unheard(text: str) -> list[str]:
     ]
 
 
-def _send(stream: SpeechStream, output: str | None, *, play: bool, cancel: CancelToken) -> None:
+def _check_sound(arguments: argparse.Namespace) -> None:
+    for name in ("sound_device", "volume"):
+        if getattr(arguments, name) is not None and not arguments.play:
+            option = name.replace("_", "-")
+            raise UsageError(f"--{option} is for --play.", remedy="Add --play or leave it out.")
+    if arguments.sound_device == "":
+        raise UsageError("--sound-device is empty.", remedy="Name a device or leave it out.")
+    if arguments.volume is not None and not 0 <= arguments.volume <= 1:
+        raise UsageError(f"--volume is {arguments.volume}.", remedy="It must be 0 to 1.")
+
+
+def _player(arguments: argparse.Namespace, stream: SpeechStream, text: str) -> Player | None:
+    if not arguments.play:
+        return None
+    device = arguments.sound_device
+    return Player(
+        stream.sample_rate,
+        device=int(device) if device is not None and device.isdecimal() else device,
+        volume=1.0 if arguments.volume is None else arguments.volume,
+        pace=Pace.of_text(text),
+    )
+
+
+def _send(
+    stream: SpeechStream,
+    output: str | None,
+    *,
+    player: Callable[[], Player | None],
+    cancel: CancelToken,
+) -> None:
     """Play and write the audio piece by piece.
 
     Raises:
         CancelledError: The run was cancelled; no file was written.
     """
     with contextlib.ExitStack() as stack:
-        player = stack.enter_context(Player(stream.sample_rate)) if play else None
-        pieces = _played(stream, player, cancel)
+        opened = player()
+        if opened is not None:
+            # After it was closed: gaps may come until the end.
+            stack.callback(_tell_playing, opened, stream.metrics)
+            stack.enter_context(opened)
+        pieces = _played(stream, opened, cancel)
         if output is None:
             for _ in pieces:
                 pass
         else:
             write_wav(output, pieces, stream.sample_rate)
+
+
+def _tell_playing(player: Player, metrics: SpeechMetrics) -> None:
+    metrics.warnings.extend(player.notes)
+    if player.underruns:
+        metrics.warnings.append(f"Audio came too late {player.underruns} times; gaps were heard.")
 
 
 def _played(
