@@ -90,6 +90,8 @@ class MemorySection(_Section):
         reserve_mib: MiB of the system's available memory that are left to others.
         prepare: Whether a bundle is prepared at its first load.
         prepare_from_mib: Bundles with fewer MiB of weights run as they are.
+        oom_score_adj: How gladly the kernel kills this process when memory is short, -1000 to
+            1000; left alone by default.
     """
 
     hard_mib: int | None = Field(None, ge=64)
@@ -97,6 +99,7 @@ class MemorySection(_Section):
     reserve_mib: int = Field(64, ge=0)
     prepare: Literal["auto", "never"] = "auto"
     prepare_from_mib: int = Field(64, ge=0)
+    oom_score_adj: int | None = Field(None, ge=-1000, le=1000)
 
 
 class WeightsSection(_Section):

@@ -37,6 +37,7 @@ from edge_runtime.errors import (
 from edge_runtime.memory import malloc
 from edge_runtime.memory.guard import MemoryGuard
 from edge_runtime.memory.limits import MemorySettings
+from edge_runtime.memory.oom_score import set_oom_score
 from edge_runtime.npu.flow_loader import NpuFlowLoader
 from edge_runtime.npu.open_runner import open_npu
 from edge_runtime.placement import PlacementPlan, plan_placement
@@ -142,6 +143,7 @@ def open_device(bundle_folder: str | Path, options: LoadOptions) -> tuple[Bundle
         profile, options.backend or OrtBackend(threads=1, spinning=False)
     )
     guard = MemoryGuard(memory_settings(profile, options))
+    notes = _killed_first(profile)
     bundle = Bundle.open(bundle_folder, verify=False)
     settings = SessionSettings.of(profile)
     key = PreparationKey.of(bundle, kv_dtype=profile.kv.dtype, settings=settings)
@@ -151,7 +153,7 @@ def open_device(bundle_folder: str | Path, options: LoadOptions) -> tuple[Bundle
             bundle.verify()
         return bundle, Resources(
             options.backend, profile, guard, not_prepared="another back end is used",
-            kv_fallback=kv_fallback, runtime=runtime,
+            kv_fallback=kv_fallback, runtime=runtime, notes=notes,
         )  # fmt: skip
     engines = engine_cache(profile)
     plan = place_graphs(profile, engines, guard)
@@ -185,7 +187,7 @@ def open_device(bundle_folder: str | Path, options: LoadOptions) -> tuple[Bundle
     costs = prepared.info.costs if prepared is not None else {}
     return bundle, Resources(
         backend, profile, guard, costs, reason, fallback,
-        kv_fallback=kv_fallback, runtime=runtime, notes=plan.notes,
+        kv_fallback=kv_fallback, runtime=runtime, notes=(*notes, *plan.notes),
         prepared=prepared, plain=replace(cpu, prepared=None), placement=backend.report,
         on_device=lambda graph: bool(plan.chain(graph)),
     )  # fmt: skip
@@ -209,6 +211,15 @@ def place_graphs(
             remedy="Install another version of onnxruntime.",
         )
     return plan_placement(profile, checks, missing)
+
+
+def _killed_first(profile: Profile) -> tuple[str, ...]:
+    if profile.memory.oom_score_adj is None:
+        return ()
+    reason = set_oom_score(profile.memory.oom_score_adj)
+    if reason:
+        _LOG.warning("%s", reason)
+    return (reason,) if reason else ()
 
 
 def _with_flow(profile: Profile, place: FlowPlace | None) -> Profile:
