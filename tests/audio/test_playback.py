@@ -2,7 +2,6 @@
 
 import sys
 import threading
-import time
 import types
 
 import numpy as np
@@ -89,12 +88,10 @@ def ramp(start, stop):
     return np.arange(start, stop, dtype=np.float32) / 10_000
 
 
-def run_device(stream, frames=64, after=lambda: True):
-    """Pull until the device is told to stop, on its own thread, once ``after`` says so."""
+def run_device(stream, frames=64):
+    """Pull until the device is told to stop, on its own thread."""
 
     def crank():
-        while not after():
-            time.sleep(0.001)
         while stream.active:
             stream.pull(frames)
 
