@@ -11,7 +11,7 @@ from edge_runtime.npu.adapter import NpuForm
 from edge_runtime.npu.flow_entry import NpuFlowEntry
 from edge_runtime.npu.runner import NpuError
 
-_EXPORT = "Export it with this board's profile where the toolkit is installed (docs/npu.md)."
+_EXPORT = "This version's export makes none (docs/npu.md); with --flow cpu nothing is asked for."
 
 
 @dataclass(frozen=True)
