@@ -126,9 +126,17 @@ def _swap(temporary: Path, path: Path, replace: bool) -> None:
         return
     with _beside(path, "old") as old:
         try:
-            if os.path.lexists(path):
-                os.rename(path, old)
-            os.rename(temporary, path)
+            while True:
+                if os.path.lexists(path):
+                    os.rename(path, old)
+                try:
+                    os.rename(temporary, path)
+                    break
+                except OSError as error:
+                    # Another process has put its own there in between: that is replaced as well.
+                    if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                        raise
+                    _remove(old)
             fsync_path(path.parent)
         except BaseException:
             if os.path.lexists(old) and not os.path.lexists(path):

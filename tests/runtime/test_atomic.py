@@ -266,3 +266,23 @@ def _dead_pid() -> int:
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     return process.pid
+
+
+def test_a_folder_that_another_process_put_there_in_between_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, others = tmp_path / "bundle", tmp_path / "others"
+    others.mkdir()
+    (others / "theirs").write_text("theirs")
+    rename = os.rename
+
+    def race(source: object, place: object) -> None:
+        if place == target and others.exists():
+            rename(others, target)
+        rename(source, place)  # type: ignore[arg-type]
+
+    with atomic_folder(target, replace=True) as part:
+        (part / "ours").write_text("ours")
+        monkeypatch.setattr(os, "rename", race)
+    assert [file.name for file in target.iterdir()] == ["ours"]
+    assert [file.name for file in tmp_path.iterdir()] == ["bundle"]
