@@ -88,6 +88,18 @@ class LayerKind(Enum):
     HEAD_FLOW = "head.flow"
     """Into and out of the flow estimator, its time and condition tokens."""
     EMBEDDING = "embedding"
+    CODEC_CONTENT_QKV = "codec.content.qkv"
+    CODEC_CONTENT_OUTPUT = "codec.content.output"
+    CODEC_CONTENT_GATE_UP = "codec.content.gate_up"
+    CODEC_CONTENT_DOWN = "codec.content.down"
+    CODEC_WAVE_QKV = "codec.wave.qkv"
+    CODEC_WAVE_OUTPUT = "codec.wave.output"
+    CODEC_WAVE_GATE_UP = "codec.wave.gate_up"
+    CODEC_WAVE_DOWN = "codec.wave.down"
+    CODEC_GLOBAL = "codec.global"
+    """The global encoder's pointwise layers."""
+    CODEC_HEAD = "codec.head"
+    """Into and out of the codec's quantizer, what the voice modulates with, the spectrum."""
 
     @property
     def formats(self) -> tuple[WeightFormat, ...]:

@@ -11,6 +11,7 @@ from edge_runtime.errors import CheckpointError, DependencyError
 _HUB_ID: Final = re.compile(r"[A-Za-z0-9][\w.\-]*/[A-Za-z0-9][\w.\-]*", re.ASCII)
 _PATTERNS: Final = (
     "config.json",
+    "config.yaml",
     "*.safetensors",
     "*.index.json",
     "pytorch_model*.bin",

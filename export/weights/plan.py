@@ -10,6 +10,14 @@ from typing import get_args
 from device_profiles.weight_formats import LayerKind, PlanName, WeightFormat, chosen_formats
 from edge_runtime.errors import UsageError
 
+# What comes before a codec's quantizer stays exact: errors there are other tokens. In blocks the
+# rest would be no faster, and profiles for old runtimes could not have it.
+_CODEC = {
+    "codec.content": "f16",
+    "codec.wave": "int8-rows",
+    "codec.global": "int8-rows",
+    "codec.head": "f32",
+}
 # Format by selector; docs/weight-formats.md has the figures behind them.
 _PLANS: Mapping[PlanName, Mapping[str, str]] = {
     "f32": {"*": "f32"},
@@ -24,6 +32,7 @@ _PLANS: Mapping[PlanName, Mapping[str, str]] = {
         "flow.down": "int8-128",
         "head": "f32",
         "embedding": "f16",
+        **_CODEC,
     },
     # Flow error adds up over the solver's steps, so int4 stops at the LM.
     "int4": {
@@ -33,6 +42,7 @@ _PLANS: Mapping[PlanName, Mapping[str, str]] = {
         "flow.down": "int8-128",
         "head": "f32",
         "embedding": "f16",
+        **_CODEC,
     },
 }
 

@@ -1,0 +1,1 @@
+"""MioCodec checkpoints to bundles."""
