@@ -161,6 +161,13 @@ class DoctorError(BoardvoiceError):
     default_remedy = "See the remedies above."
 
 
+class ServiceError(BoardvoiceError):
+    """A service of systemd that cannot be installed, removed or asked, or that does not run."""
+
+    code = "service"
+    exit_code = 16
+
+
 class CancelledError(BoardvoiceError):
     """A run that was cancelled before it had anything to return."""
 

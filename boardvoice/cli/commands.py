@@ -22,6 +22,7 @@ from boardvoice.cli import (
     say,
     selftest,
     serve,
+    service,
     tune,
 )
 from boardvoice.cli.console import complain, print_json, shown_log, write_result
@@ -37,7 +38,7 @@ exit codes:
   2 usage             8 dependency        130 interrupted (Ctrl-C)
   3 text              9 profile           143 terminated
   4 audio            10 back end
-  5 bundle           11 output             14 self-test
+  5 bundle           11 output             14 self-test          16 service
 """
 
 
@@ -110,8 +111,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=version("boardvoice"))
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for module in (
-        say, serve, export, prepare, memory, bench, tune, evaluate, profiles, plan, selftest,
-        doctor, board_report,
+        say, serve, service, export, prepare, memory, bench, tune, evaluate, profiles, plan,
+        selftest, doctor, board_report,
     ):  # fmt: skip
         module.add_parser(commands)
     return parser

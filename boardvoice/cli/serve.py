@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from boardvoice.cli.console import complain
-from boardvoice.cli.device_options import add_device_options, load_voice
+from boardvoice.cli.device_options import add_device_options, voice_options
 from boardvoice.default_bundle import default_bundle
 from boardvoice.server.launch import serve
 from boardvoice.server.loaded_voice import DEFAULT, OPENAI_VOICES
+from boardvoice.server.notify import Notifier
 from boardvoice.server.settings import ServerSettings
+from boardvoice.service.unit import START_S, TOKEN_CREDENTIAL
 from edge_runtime.audio.load import AudioSource, load_audio
 from edge_runtime.errors import UsageError
 from edge_runtime.voice import Voice
@@ -30,7 +32,6 @@ example:
 
 def add_parser(commands: Any) -> None:
     """Add the subcommand."""
-    base = ServerSettings()
     parser = commands.add_parser(
         "serve",
         help="speak over HTTP",
@@ -44,6 +45,13 @@ def add_parser(commands: Any) -> None:
         "bundle", nargs="?", metavar="BUNDLE",
         help="folder that 'export' wrote; without it, the demo voice",
     )  # fmt: skip
+    add_options(parser)
+    parser.set_defaults(run=_run)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add everything but the bundle."""
+    base = ServerSettings()
     parser.add_argument("--host", default=base.host, help="address to bind (%(default)s)")
     parser.add_argument(
         "--port", type=int, default=base.port, help="port; 0 takes a free one (%(default)s)"
@@ -79,32 +87,57 @@ def add_parser(commands: Any) -> None:
     limits.add_argument(
         "--connections", type=int, default=base.connections, help="most at once (%(default)s)"
     )
+    limits.add_argument(
+        "--progress-timeout", type=float, default=base.progress_s, metavar="S",
+        help="a run that makes nothing for so long hangs: no more live (%(default)g s)",
+    )  # fmt: skip
     add_device_options(parser)
-    parser.set_defaults(run=_run)
 
 
-def _run(arguments: argparse.Namespace) -> int:
-    settings = ServerSettings(
-        host=arguments.host, port=arguments.port, token=_token(arguments.token_file),
+def server_settings(arguments: argparse.Namespace, token: str | None) -> ServerSettings:
+    """The limits as the options say.
+
+    Raises:
+        UsageError: One is out of range.
+    """
+    return ServerSettings(
+        host=arguments.host, port=arguments.port, token=token,
         queue=arguments.queue, deadline_s=arguments.deadline, max_chars=arguments.max_chars,
         receive_s=arguments.receive_timeout, stall_s=arguments.stall_timeout,
         grace_s=arguments.grace, connections=arguments.connections,
+        progress_s=arguments.progress_timeout,
     )  # fmt: skip
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    settings = server_settings(arguments, _token(arguments.token_file))
     references = dict(map(_reference, arguments.voice))
 
+    notifier = Notifier.here()
+
     def load() -> Voice:
-        voice = load_voice(str(arguments.bundle or default_bundle()), arguments, shown=False)
+        notifier.loading("The bundle is opened.", START_S)
+        voice = Voice.load(
+            str(arguments.bundle or default_bundle()), **voice_options(arguments),
+            on_prepare=lambda graph, done, total: notifier.loading(
+                f"Prepared {graph} for this device, {done} of {total}.", START_S
+            ),
+        )  # fmt: skip
         complain(f"boardvoice: ready, {voice.manifest.name}.")
         return voice
 
     serve(
         load, settings, references=references,
         bound=lambda url: complain(f"boardvoice: listening on {url}"),
+        notifier=notifier,
     )  # fmt: skip
     return 0
 
 
 def _token(file: str | None) -> str | None:
+    handed = os.path.join(os.environ.get("CREDENTIALS_DIRECTORY", ""), TOKEN_CREDENTIAL)
+    if file is None and os.path.isabs(handed) and os.path.isfile(handed):
+        file = handed
     if file is None:
         return os.environ.get(TOKEN_VARIABLE)
     try:

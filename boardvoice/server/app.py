@@ -29,7 +29,7 @@ def make_app(
     figures: Figures,
     *,
     failed: Callable[[], None],
-    alongside: Callable[[], contextlib.AbstractAsyncContextManager[None]],
+    alongside: Callable[[Turns], contextlib.AbstractAsyncContextManager[None]],
 ) -> Any:
     """The ASGI application.
 
@@ -46,7 +46,7 @@ def make_app(
     @contextlib.asynccontextmanager
     async def lifespan(_app: Any) -> AsyncIterator[None]:
         loaded.start(failed)
-        async with alongside():
+        async with alongside(turns):
             yield
         turns.cancel_all()
 
@@ -60,7 +60,8 @@ def make_app(
         return JSONResponse({"object": "list", "data": data, "formats": audio_formats()})
 
     async def live(_request: Any) -> Any:
-        return JSONResponse({"live": True})
+        hung = turns.hung_s(settings.progress_s) > 0
+        return JSONResponse({"live": not hung}, 503 if hung else 200)
 
     async def ready(_request: Any) -> Any:
         return JSONResponse({"ready": loaded.ready}, 200 if loaded.ready else 503)

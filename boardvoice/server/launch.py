@@ -13,7 +13,10 @@ from typing import Any
 
 from boardvoice.server.figures import Figures
 from boardvoice.server.loaded_voice import LoadedVoice
+from boardvoice.server.notify import Notifier
+from boardvoice.server.self_check import SelfCheck
 from boardvoice.server.settings import ServerSettings
+from boardvoice.server.turns import Turns
 from edge_runtime.audio.load import AudioSource
 from edge_runtime.errors import DependencyError, OutputError
 from edge_runtime.voice import Voice
@@ -27,6 +30,7 @@ def serve(
     *,
     references: Mapping[str, AudioSource] | None = None,
     bound: Callable[[str], None] = lambda _url: None,
+    notifier: Notifier | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM; runs under way may end within the grace time.
 
@@ -35,6 +39,7 @@ def serve(
         settings: Address and limits.
         references: Audio to speak with, by voice name.
         bound: Told the server's URL when the socket is bound.
+        notifier: Tells the service manager; by default the one that the environment names.
 
     Raises:
         DependencyError: The extra is not installed.
@@ -58,9 +63,16 @@ def serve(
     def stop() -> None:
         server.should_exit = True
 
-    app = app_module.make_app(
-        loaded, settings, figures, failed=stop, alongside=lambda: _sweeping(server, settings)
-    )
+    @contextlib.asynccontextmanager
+    async def alongside(turns: Turns) -> AsyncIterator[None]:
+        check = SelfCheck(
+            notifier or Notifier.here(), loaded, turns, settings.progress_s,
+            listening.getsockname()[:2], lambda: bool(server.should_exit),
+        )  # fmt: skip
+        async with _sweeping(server, settings), check.running():
+            yield
+
+    app = app_module.make_app(loaded, settings, figures, failed=stop, alongside=alongside)
     server = uvicorn.Server(
         uvicorn.Config(
             app, http="h11", ws="none", lifespan="on", log_level="warning", access_log=False,

@@ -25,6 +25,7 @@ class ServerSettings:
         stall_s: A client that takes nothing for so long is dropped, in seconds.
         grace_s: Time that runs get to end after SIGTERM, in seconds.
         connections: Most connections at once.
+        progress_s: A run without progress for so long hangs, in seconds.
     """
 
     host: str = "127.0.0.1"
@@ -37,12 +38,14 @@ class ServerSettings:
     stall_s: float = 30.0
     grace_s: float = 10.0
     connections: int = 64
+    progress_s: float = 120.0
 
     def __post_init__(self) -> None:
         for name, low, high in (
             ("port", 0, 65535), ("queue", 0, 1000), ("deadline_s", 0, 3600),
             ("max_chars", 1, 1_000_000), ("receive_s", 0.1, 3600), ("stall_s", 0.1, 3600),
             ("grace_s", 0, 3600), ("connections", 1, 10_000),
+            ("progress_s", 1, 3600),
         ):  # fmt: skip
             if not low <= getattr(self, name) <= high:
                 raise UsageError(

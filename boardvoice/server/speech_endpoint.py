@@ -106,6 +106,7 @@ class SpeechEndpoint:
             ),
             encoder,
             ticket.cancel,
+            ticket.pulse,
         )
         try:
             await self._send(body, run, encoder, send, ticket)

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 from boardvoice.server.audio_encoder import AudioEncoder
+from boardvoice.server.pulse import Pulse
 from edge_runtime.cancel import CancelToken
 from edge_runtime.errors import BoardvoiceError
 from edge_runtime.voice import SpeechStream
@@ -37,6 +38,7 @@ class SpeechRun:
         begin: Starts the stream; called in the thread.
         encoder: Makes bytes of its samples.
         cancel: Ends the run within one patch.
+        pulse: Beats as the run gets on.
 
     Attributes:
         stream: The stream, once it was begun.
@@ -44,11 +46,16 @@ class SpeechRun:
     """
 
     def __init__(
-        self, begin: Callable[[], SpeechStream], encoder: AudioEncoder, cancel: CancelToken
+        self,
+        begin: Callable[[], SpeechStream],
+        encoder: AudioEncoder,
+        cancel: CancelToken,
+        pulse: Pulse | None = None,
     ) -> None:
         self._begin = begin
         self._encoder = encoder
         self._cancel = cancel
+        self._pulse = pulse or Pulse()
         self._loop = asyncio.get_running_loop()
         self._queue: asyncio.Queue[bytes | _End] = asyncio.Queue()
         self._room = threading.Semaphore(_AHEAD)
@@ -78,10 +85,12 @@ class SpeechRun:
 
     def _work(self) -> None:
         end = _End()
+        self._pulse.beat()
         try:
             with self._begin() as stream:
                 self.stream = stream
                 for samples in stream:
+                    self._pulse.beat()
                     self._hand(self._encoder.push(samples))
             if not self._cancel.cancelled:
                 self._hand(self._encoder.finish())
@@ -94,6 +103,7 @@ class SpeechRun:
             end = _End(error)
         finally:
             self._encoder.close()
+            self._pulse.rest()
             with contextlib.suppress(_NobodyReadsError):
                 self._put(end)
 
@@ -103,6 +113,7 @@ class SpeechRun:
 
     def _put(self, item: bytes | _End) -> None:
         while not self._room.acquire(timeout=_LOOK_S):
+            self._pulse.beat()
             if self._loop.is_closed():
                 raise _NobodyReadsError
         try:

@@ -7,6 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from boardvoice.server.pulse import Pulse
 from boardvoice.server.refusal import Refusal
 from edge_runtime.cancel import CancelToken
 
@@ -19,11 +20,13 @@ class Ticket:
         session: Who asks; None for nobody in particular.
         cancel: Ends the run.
         superseded: Whether a newer request of the same session took over.
+        pulse: Beats as its run gets on.
     """
 
     session: str | None
     cancel: CancelToken = field(default_factory=CancelToken)
     superseded: bool = False
+    pulse: Pulse = field(default_factory=Pulse)
     called: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -51,6 +54,11 @@ class Turns:
     def running(self) -> int:
         """Requests that run: 0 or 1."""
         return int(self._running is not None)
+
+    def hung_s(self, limit_s: float) -> float:
+        """How long the run under way has made no progress; 0 where that is within the limit."""
+        age = self._running.pulse.age_s() if self._running is not None else 0.0
+        return age if age > limit_s else 0.0
 
     async def take(self, ticket: Ticket, gone: asyncio.Future[None]) -> None:
         """Wait for a turn; give it back with `give`.

@@ -1,0 +1,1 @@
+"""boardvoice as a service of systemd: the unit's text, and where it goes."""
