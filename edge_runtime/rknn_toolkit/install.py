@@ -27,7 +27,7 @@ NEEDED = (
     "setuptools<81",
 )  # fmt: skip
 TORCH = "torch>=2.2"
-_OLDEST, _NEWEST = (3, 8), (3, 12)
+_OLDEST, _NEWEST = (3, 9), (3, 12)
 # 1.5 GB with a CPU build of PyTorch, and what pip unpacks on the way.
 FREE_BYTES = 4 << 30
 _STEP_LIMIT_S = 3600
@@ -45,7 +45,7 @@ def install_toolkit(
     """Make the environment; it counts only once everything is in it and imports.
 
     Args:
-        python: Interpreter to make it with, 3.8 to 3.12; found on PATH if not named.
+        python: Interpreter to make it with, 3.9 to 3.12; found on PATH if not named.
         torch_index: Package index to take PyTorch from, such as one with CPU-only wheels.
         force: Make it anew where there is one.
         on_step: Told what is being done.
@@ -137,17 +137,17 @@ def _host_python(named: str | None) -> str:
         if version is None or not _OLDEST <= version <= _NEWEST:
             said = "no Python with venv" if version is None else "Python {}.{}".format(*version)
             raise ToolkitError(
-                f"{named} is {said}; rknn-toolkit2 needs 3.8 to 3.12.", reason="install",
+                f"{named} is {said}; rknn-toolkit2 needs 3.9 to 3.12.", reason="install",
                 remedy="Name another with --python.",
             )  # fmt: skip
         return named
-    names = [f"python3.{minor}" for minor in (11, 12, 10, 9, 8)]
+    names = [f"python3.{minor}" for minor in (11, 12, 10, 9)]
     for candidate in (sys.executable, *filter(None, map(shutil.which, names))):
         version = _version(candidate)
         if version is not None and _OLDEST <= version <= _NEWEST:
             return candidate
     raise ToolkitError(
-        "rknn-toolkit2 needs Python 3.8 to 3.12 with venv, and there is none on PATH.",
+        "rknn-toolkit2 needs Python 3.9 to 3.12 with venv, and there is none on PATH.",
         reason="install", remedy="Install one and name it with --python.",
     )  # fmt: skip
 

@@ -77,7 +77,7 @@ class Toolkit:
             raise Failed("Nothing has been built to run.")
         inputs = [
             np.frombuffer(base64.b64decode(data), np.float32).reshape(shape)
-            for data, shape in zip(request["inputs"], self._shapes)  # noqa: B905 - Python 3.8
+            for data, shape in zip(request["inputs"], self._shapes)  # noqa: B905 - Python 3.9
         ]
         outputs = self._rknn.inference(inputs=inputs, data_format=["nchw"] * len(inputs))
         if outputs is None:
