@@ -15,8 +15,9 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
     device = parser.add_argument_group("device")
     device.add_argument("--profile", metavar="NAME", help="device profile, a name or a .yaml file")
     device.add_argument(
-        "--flow", choices=("cpu", "rknn"),
-        help="where the flow estimator runs; as the profile says",
+        "--flow", choices=("cpu", "rknn", "rknn-sim"),
+        help="where the flow estimator runs; as the profile says. rknn-sim is the NPU's simulator, "
+        "slow, on a PC",
     )  # fmt: skip
     device.add_argument("--threads", type=int, help="threads; the profile's unless given")
     device.add_argument(

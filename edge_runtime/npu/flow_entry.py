@@ -26,8 +26,13 @@ class NpuFlowEntry(BaseModel):
         x_scale: The noisy patch is given times this.
         prefix_scale: The conditioning tokens are given times this.
         toolkit: Version of rknn-toolkit2 that converted it.
+        gated_scale: The up projection is computed times this.
+        margin: Room that both scales leave above the largest value seen, as a factor.
+        largest: Largest magnitudes that were seen in recorded decoding, without scales.
         source_sha256: Of the ONNX graph that was converted; also its custom string.
-        cycles: Cycles of one evaluation by the compiler's table.
+        operators: Operators of the compiler's table.
+        cpu_operators: Those that the NPU leaves to the CPU: reshapes at inputs and outputs.
+        cycles: Cycles of one evaluation by that table.
         memory_bytes: NPU memory that it takes, weights and buffers.
     """
 
@@ -42,8 +47,13 @@ class NpuFlowEntry(BaseModel):
     hidden: int = Field(gt=0)
     x_scale: float = Field(1.0, gt=0, allow_inf_nan=False)
     prefix_scale: float = Field(1.0, gt=0, allow_inf_nan=False)
+    gated_scale: float = Field(1.0, gt=0, allow_inf_nan=False)
+    margin: float = Field(1.0, ge=1, allow_inf_nan=False)
+    largest: dict[str, float] = Field(default_factory=dict)
     toolkit: str
     source_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    operators: int = Field(0, ge=0)
+    cpu_operators: tuple[str, ...] = ()
     cycles: int = Field(0, ge=0)
     memory_bytes: int = Field(0, ge=0)
 

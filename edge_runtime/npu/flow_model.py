@@ -11,7 +11,10 @@ from edge_runtime.npu.adapter import NpuForm
 from edge_runtime.npu.flow_entry import NpuFlowEntry
 from edge_runtime.npu.runner import NpuError
 
-_EXPORT = "This version's export makes none (docs/npu.md); with --flow cpu nothing is asked for."
+_EXPORT = (
+    "Export it again with --profile and a board that has an NPU (docs/npu.md); with --flow cpu "
+    "nothing is asked for."
+)
 
 
 @dataclass(frozen=True)

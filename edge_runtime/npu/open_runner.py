@@ -9,7 +9,8 @@ from device_profiles.hardware import RequiresSection
 from edge_runtime.backends.rknn import RknnModel, RknnRunner, RknnSettings
 from edge_runtime.npu.flow_model import FlowModel
 from edge_runtime.npu.library import OLDEST_DRIVER
-from edge_runtime.npu.runner import NpuError, NpuRunner
+from edge_runtime.npu.runner import NpuRunner
+from edge_runtime.npu.simulator import SimulatorRunner
 from edge_runtime.placement import NpuPlace
 
 
@@ -32,8 +33,8 @@ def open_npu(
     Raises:
         NpuError: It cannot be used.
     """
-    if place != "rknn":
-        raise NpuError("This version has no simulator of the NPU.", reason="no-simulator")
+    if place == "rknn-sim":
+        return SimulatorRunner(model)
     form = model.form
     x = (2, form.latent_dim, form.patch_size)
     return RknnRunner(

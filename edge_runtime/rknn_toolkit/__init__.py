@@ -1,1 +1,1 @@
-"""Rockchip's rknn-toolkit2, in an environment and a process of its own: it converts, it simulates."""
+"""Rockchip's rknn-toolkit2, in an environment and a process of its own."""

@@ -26,6 +26,7 @@ NpuPrecision = Literal["f16", "int8"]
 
 GRAPH, WEIGHTS, CALIBRATION = "source.onnx", "source.weights", "calibration"
 MODEL, RECORD, LOG = "model.rknn", "conversion.json", "conversion.log"
+DATASET = "conversion.txt"
 _FORMAT = 1
 # One at the real sizes is 1.3 GB; the oldest go.
 _MOST_KEPT = 4
@@ -80,7 +81,7 @@ class ConversionSource:
         """Hash what lies in a folder."""
         digest = hashlib.sha256()
         for file in sorted(folder.rglob("*")):
-            if file.is_file() and file.name not in (MODEL, RECORD, LOG):
+            if file.is_file() and file.name not in (MODEL, RECORD, LOG, DATASET):
                 digest.update(f"{file.relative_to(folder)} {sha256_of(file)}\n".encode())
         return ConversionSource(folder, digest.hexdigest())
 

@@ -11,6 +11,7 @@ from edge_runtime.errors import MemoryBudgetError
 from edge_runtime.memory.limits import available_memory
 from edge_runtime.npu.rknn_file import RknnFile, holds_text
 from edge_runtime.rknn_toolkit.conversions import (
+    DATASET,
     LOG,
     MODEL,
     ConversionCache,
@@ -93,10 +94,8 @@ def _convert(
     on_step: OnStep | None,
 ) -> ConversionRecord:
     model = source.folder / MODEL
-    worker.ask(
-        "convert", options.limit_s, on_step,
-        rknn=str(model), **model_arguments(source, options.target, options.precision),
-    )  # fmt: skip
+    arguments = model_arguments(source, options.target, options.precision)
+    worker.ask("convert", options.limit_s, on_step, {"rknn": str(model), **arguments})
     table = OperatorTable.parse(worker.log.read_text("utf-8", "replace"))
     if not table.operators:
         raise ToolkitError(
@@ -150,7 +149,7 @@ def _dataset(source: ConversionSource) -> Path:
     runs = sorted(source.calibration.glob("*.x.npy"))
     if not runs:
         raise ToolkitError("int8 needs recorded inputs, and there are none.", reason="files")
-    listed = source.folder / LOG.replace(".log", ".txt")
+    listed = source.folder / DATASET
     lines = [f"{run} {run.with_name(run.name.replace('.x.', '.prefix.'))}" for run in runs]
     listed.write_text("\n".join(lines) + "\n")
     return listed

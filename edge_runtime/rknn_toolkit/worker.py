@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -63,7 +63,11 @@ class ToolkitWorker:
         reader.start()
 
     def ask(
-        self, what: str, limit_s: float, on_step: OnStep | None = None, **arguments: Any
+        self,
+        what: str,
+        limit_s: float,
+        on_step: OnStep | None = None,
+        arguments: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """Send one request and wait for its result.
 
@@ -78,7 +82,7 @@ class ToolkitWorker:
         """
         if self._ended:
             raise ToolkitError("rknn-toolkit2 is not running any more.", reason="died")
-        line = json.dumps({"do": what, **arguments}) + "\n"
+        line = json.dumps({"do": what, **(arguments or {})}) + "\n"
         assert self._process.stdin is not None
         # A process that has died says so below, with its code.
         with contextlib.suppress(OSError):

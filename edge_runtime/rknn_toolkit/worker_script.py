@@ -21,7 +21,7 @@ Request = dict[str, Any]
 Tell = Callable[[str], None]
 
 
-class Failed(Exception):
+class RefusedError(Exception):
     """The toolkit refused."""
 
 
@@ -42,7 +42,7 @@ class Toolkit:
                 found[name] = metadata.version(name)
             except metadata.PackageNotFoundError:
                 if name == "rknn-toolkit2":
-                    raise Failed("rknn-toolkit2 is not in this environment.") from None
+                    raise RefusedError("rknn-toolkit2 is not in this environment.") from None
         return found
 
     def check(self, request: Request, tell: Tell) -> dict[str, Any]:
@@ -74,14 +74,14 @@ class Toolkit:
         import numpy as np
 
         if self._rknn is None:
-            raise Failed("Nothing has been built to run.")
+            raise RefusedError("Nothing has been built to run.")
         inputs = [
             np.frombuffer(base64.b64decode(data), np.float32).reshape(shape)
             for data, shape in zip(request["inputs"], self._shapes)  # noqa: B905 - Python 3.9
         ]
         outputs = self._rknn.inference(inputs=inputs, data_format=["nchw"] * len(inputs))
         if outputs is None:
-            raise Failed("inference gave nothing.")
+            raise RefusedError("inference gave nothing.")
         arrays = [np.ascontiguousarray(output, np.float32) for output in outputs]
         return {
             "outputs": [base64.b64encode(array.tobytes()).decode() for array in arrays],
@@ -119,7 +119,7 @@ class Toolkit:
 def _check(call: str, code: Any) -> None:
     # It says what went wrong by a code, by an exception, or by both.
     if code not in (0, None):
-        raise Failed(f"{call} returned {code}.")
+        raise RefusedError(f"{call} returned {code}.")
 
 
 def _read(requests: queue.Queue[Request], source: Any) -> None:

@@ -14,6 +14,7 @@ from device_profiles.weight_formats import LayerKind, PlanName, WeightFormat
 from edge_runtime.bundle import Bundle, Manifest
 from edge_runtime.errors import BundleError, CheckpointError
 from edge_runtime.golden.golden_file import GOLDEN
+from edge_runtime.rknn_toolkit.environment import ToolkitEnvironment
 from edge_runtime.tokenizer import Tokenizer
 from edge_runtime.voxcpm2.spec import (
     ControlTokens,
@@ -38,6 +39,7 @@ from export.voxcpm2.flow import build_flow, build_flow_condition, build_flow_tim
 from export.voxcpm2.golden_runs import golden_runs
 from export.voxcpm2.int8_kv import add_int8_cache
 from export.voxcpm2.lm import build_lm
+from export.voxcpm2.npu_export import NpuExport, add_npu_flow
 from export.voxcpm2.patch_encoder import build_patch_encoder
 from export.weights.plan import WeightPlan
 from export.weights.quantize import half
@@ -56,6 +58,7 @@ def export_voxcpm2(
     name: str | None = None,
     replace: bool = False,
     int8_kv: bool = False,
+    npu: NpuExport | None = None,
     progress: OnProgress | None = None,
 ) -> Manifest:
     """Export an official checkpoint folder to a bundle.
@@ -68,13 +71,18 @@ def export_voxcpm2(
         name: What the voice is called; by default the checkpoint folder's name.
         replace: Replace an existing bundle.
         int8_kv: Add the LM over an int8 KV cache. Its ranges are measured by running the LM.
+        npu: Add the estimator for an NPU, which takes rknn-toolkit2.
         progress: Told the file being written, and checkpoint values converted and in all.
 
     Raises:
         CheckpointError: Missing, torn or wrong checkpoint.
         UnsupportedError: A feature that is refused by name.
         OutputError: The bundle cannot be written.
+        ToolkitError: The estimator is wanted for an NPU, and rknn-toolkit2 is missing or fails.
     """
+    if npu is not None:
+        # Asked for before minutes of work.
+        ToolkitEnvironment.find()
     config = load_config(checkpoint)
     tokenizer = _check_tokenizer(checkpoint, config)
     plan = weights if isinstance(weights, WeightPlan) else WeightPlan.named(weights)
@@ -99,6 +107,9 @@ def export_voxcpm2(
         if int8_kv:
             tracker.file(spec.graphs["lm"])
             add_int8_cache(writer, Bundle(writer.folder, manifest), spec)
+        if npu is not None:
+            so_far = Bundle(writer.folder, writer.with_files(manifest))
+            add_npu_flow(writer, so_far, spec, model_parameters, config, npu, tracker)
         tracker.file(GOLDEN)
         so_far = Bundle(writer.folder, writer.with_files(manifest))
         golden = compute_golden(so_far, golden_runs(so_far, spec))

@@ -158,8 +158,8 @@ class _FlowNpu:
         norm = layer.array("post_attention_layernorm.weight", spec.hidden)
         normed = self._norm(value)
         gate, up = (
-            self._conv(normed, _rows(params, f"{name}_proj", spec.ffn, spec.hidden) * factor, name=name)
-            for name, factor in (("gate", norm), ("up", norm * np.float32(gated)))
+            self._conv(normed, _rows(params, f"{to}_proj", spec.ffn, spec.hidden) * factor, name=to)
+            for to, factor in (("gate", norm), ("up", norm * np.float32(gated)))
         )
         self._taps.see("gate", gate)
         self._taps.see("gated", up)
