@@ -19,6 +19,7 @@ from boardvoice.cli import (
     plan,
     prepare,
     profiles,
+    rknn,
     say,
     selftest,
     serve,
@@ -112,7 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for module in (
         say, serve, service, export, prepare, memory, bench, tune, evaluate, profiles, plan,
-        selftest, doctor, board_report,
+        selftest, doctor, board_report, rknn,
     ):  # fmt: skip
         module.add_parser(commands)
     return parser

@@ -15,7 +15,9 @@ from boardvoice.cli.progress import export_bar
 from device_profiles.catalog import ProfileLoadError, load_profile
 from device_profiles.schema import WeightsSection
 from device_profiles.weight_formats import PlanName
+from edge_runtime.bundle import Bundle, Manifest
 from edge_runtime.errors import ProfileError, UsageError
+from edge_runtime.npu.flow_entry import NpuFlowEntry
 from export.weights.oldest_runtime import check_formats
 from export.weights.plan import WeightPlan
 
@@ -84,6 +86,7 @@ def _run(arguments: argparse.Namespace) -> int:
             "profile": manifest.profile,
             "bytes": size,
             "files": len(manifest.files),
+            "npu": _npu(out, manifest),
         }
         print_json(outcome)
     else:
@@ -91,7 +94,18 @@ def _run(arguments: argparse.Namespace) -> int:
             f"{out}: {manifest.family} {manifest.name!r}, {manifest.weights}, "
             f"{size / 1e6:.1f} MB in {len(manifest.files)} files"
         )
+        if (npu := NpuFlowEntry.of(Bundle(out, manifest))) is not None:
+            complain(
+                f"NPU ({npu.target}, {npu.precision}): {npu.operators} operators, "
+                f"{len(npu.cpu_operators)} on the CPU, {npu.cycles / 1e6:.2f} Mcycles per "
+                f"evaluation, {npu.memory_bytes / 1e6:.1f} MB, rknn-toolkit2 {npu.toolkit}"
+            )
     return 0
+
+
+def _npu(out: Path, manifest: Manifest) -> dict[str, Any] | None:
+    entry = NpuFlowEntry.of(Bundle(out, manifest))
+    return None if entry is None else entry.model_dump(mode="json")
 
 
 def _plan(weights: PlanName | None, formats: list[str], profile: WeightsSection) -> WeightPlan:

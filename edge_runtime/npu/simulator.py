@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
-import os
-import tempfile
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -48,12 +44,10 @@ class SimulatorRunner:
                 "a converted model cannot be simulated.", reason="no-source",
                 remedy="Export the bundle on this machine.",
             )  # fmt: skip
-        handle, name = tempfile.mkstemp(prefix="boardvoice-rknn-sim-", suffix=".log")
-        os.close(handle)
-        self._log = Path(name)
+        log = source.folder.parent / "simulator.log"
         worker: ToolkitWorker | None = None
         try:
-            worker = ToolkitWorker(ToolkitEnvironment.find().python, self._log)
+            worker = ToolkitWorker(ToolkitEnvironment.find().python, log)
             self._versions = worker.ask("versions", _ASK_LIMIT_S)
             arguments = model_arguments(source, entry.target, entry.precision)
             shapes = [self._x, self._prefix]
@@ -101,13 +95,6 @@ class SimulatorRunner:
     def close(self) -> None:
         """End the process. See `NpuRunner.close`."""
         self._worker.close()
-        with contextlib.suppress(OSError):
-            self._log.unlink()
-
-    def __del__(self) -> None:
-        # A voice that is dropped without being closed leaves no process with gigabytes behind.
-        if hasattr(self, "_worker"):
-            self.close()
 
 
 def _as_npu_error(error: ToolkitError) -> NpuError:

@@ -176,5 +176,7 @@ def _with_log(error: ToolkitError, log: Path, kept: Path | None) -> ToolkitError
         kept.write_bytes(log.read_bytes())
     except OSError:
         return error
-    remedy = error.remedy.replace(str(log), str(kept)) or f"Its log is {kept}."
+    remedy = error.remedy.replace(str(log), str(kept))
+    if str(kept) not in remedy:
+        remedy = f"{remedy} Its log is {kept}.".strip()
     return ToolkitError(error.message, reason=error.reason, remedy=remedy)

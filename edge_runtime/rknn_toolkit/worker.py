@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +24,7 @@ from edge_runtime.rknn_toolkit.toolkit_error import ToolkitError
 OnStep = Callable[[str], None]
 _SCRIPT = Path(__file__).with_name("worker_script.py")
 _MOST_TOLD = 300
+_READER_S = 5
 _NOT_FOR_OTHERS = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
 
 
@@ -39,7 +41,6 @@ class ToolkitWorker:
 
     def __init__(self, python: Path, log: Path) -> None:
         self.log = log
-        self._ended = False
         # The toolkit leaves intermediate models of 100 MB and more in its working directory.
         self._folder = Path(tempfile.mkdtemp(prefix="boardvoice-rknn-"))
         try:
@@ -61,6 +62,8 @@ class ToolkitWorker:
             target=_collect, args=(self._process.stdout, self._answers), daemon=True
         )
         reader.start()
+        # Whoever forgets to close it, or is ended, leaves no process with gigabytes behind.
+        self._end = weakref.finalize(self, _end, self._process, reader, self._folder)
 
     def ask(
         self,
@@ -80,7 +83,7 @@ class ToolkitWorker:
         Raises:
             ToolkitError: The toolkit refused, took too long or died.
         """
-        if self._ended:
+        if not self._end.alive:
             raise ToolkitError("rknn-toolkit2 is not running any more.", reason="died")
         line = json.dumps({"do": what, **(arguments or {})}) + "\n"
         assert self._process.stdin is not None
@@ -114,17 +117,7 @@ class ToolkitWorker:
 
     def close(self) -> None:
         """End the process and all that it started; later calls do nothing."""
-        if self._ended:
-            return
-        self._ended = True
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                with contextlib.suppress(OSError):
-                    stream.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._end()
 
     def __enter__(self) -> ToolkitWorker:
         return self
@@ -148,6 +141,18 @@ class ToolkitWorker:
         )  # fmt: skip
 
 
+def _end(process: subprocess.Popen[bytes], reader: threading.Thread, folder: Path) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    if process.stdin is not None:
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+    # Its stream ends with the process.
+    reader.join(_READER_S)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 def clean_environment() -> dict[str, str]:
     """This process's variables, less what would lead another Python astray."""
     kept = {name: value for name, value in os.environ.items() if name not in _NOT_FOR_OTHERS}
@@ -155,7 +160,7 @@ def clean_environment() -> dict[str, str]:
 
 
 def _collect(stream: IO[bytes], answers: queue.Queue[dict[str, Any] | None]) -> None:
-    with contextlib.suppress(ValueError, OSError):
+    with contextlib.suppress(OSError), stream:
         for line in stream:
             try:
                 answer = json.loads(line)
