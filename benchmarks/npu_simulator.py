@@ -6,8 +6,10 @@ Needs the toolkit ('boardvoice rknn install'). In a folder of its own it exports
 with the estimator for the NPU and compares, always against f32 on the CPU:
 
 - tiny: 20 patches spoken with every evaluation in the simulator, beside the same on the CPU;
-- tiny with outliers planted in the residual stream (two channels, times 3000), and so large that
-  without scales f16 would not hold them (times 200000);
+- the same with outliers planted in two channels of the residual stream: by what reads the noisy
+  patch (times 3000, and times 200000, which f16 would not hold without scales); by every layer,
+  where the norms that read them are as much smaller, as trained models have it; and by every
+  layer with nothing that makes up for it, where the two channels are all that the model sees;
 - with --full, the real sizes (a checkpoint that 'python -m export.synthetic --size full' or
   benchmarks/full_size.py wrote): all 9 evaluations of one patch on recorded inputs. Takes 8 GB of
   memory, 7 of disk and some ten minutes.
@@ -18,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import shutil
 import time
 from collections.abc import Mapping
 from contextlib import closing
@@ -53,8 +56,15 @@ from export.voxcpm2.npu_inputs import NpuInput, record_inputs
 PATCHES, EVALUATIONS = 20, 9
 TEXT = "The lift is out of order today; please take the stairs beside the main entrance hall."
 # Rows that write into the residual stream, and the channels that are made large.
-WRITERS = ("in_proj", "self_attn.o_proj", "mlp.down_proj")
+FIRST, ALL = ("in_proj",), ("in_proj", "self_attn.o_proj", "mlp.down_proj")
 CHANNELS = (5, 40)
+# Name, what writes the channels, factor, and whether what reads them makes up for it.
+PLANTS = (
+    ("first layer, ×3000", FIRST, 3000, False),
+    ("first layer, ×200000", FIRST, 200_000, False),
+    ("every layer, ×3000, norms ÷3000", ALL, 3000, True),
+    ("every layer, ×3000", ALL, 3000, False),
+)
 
 
 def main() -> None:
@@ -70,20 +80,23 @@ def main() -> None:
     found: dict[str, Any] = {}
     tiny = make_checkpoint(work / "tiny", RECIPES["tiny"], replace=True)
     found["tiny"] = _decode(_export(tiny, work / "tiny-bundle"), arguments.threads)
-    for factor in (3000, 200_000):
-        name = f"outliers-{factor}"
-        planted = _plant(tiny, work / name, factor)
-        found[name] = _decode(_export(planted, work / f"{name}-bundle"), arguments.threads)
+    for index, (name, writers, factor, made_up_for) in enumerate(PLANTS):
+        folder = work / f"planted-{index}"
+        _plant(tiny, folder, writers, factor, made_up_for=made_up_for)
+        found[name] = _decode(_export(folder, work / f"planted-{index}-bundle"), arguments.threads)
     print(f"\n{PATCHES} patches, seeded weights at small sizes, f32 on the CPU and the simulator\n")
     print(
         "| checkpoint | largest residual | scale | whole decode, dB | each patch from the CPU's "
-        "state, dB | least evaluation, dB | same stop decisions |"
+        "state, dB | least evaluation, dB | the same in f32 with inputs in f16, dB | same stop "
+        "decisions |"
     )
-    print("|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|")
     for name, row in found.items():
         print(
             f"| {name} | {row['largest']:.4g} | {row['scale']:g} | {row['snr_db']:.1f} | "
-            f"{row['patch_snr_db']:.1f} | {row['least_evaluation_db']:.1f} | {'yes' if row['same_stops'] else 'no'} |"
+            f"{row['patch_snr_db']:.1f} | {row['least_evaluation_db']:.1f} | "
+            f"{row['rounded_db']:.1f} | "
+            f"{'yes' if row['same_stops'] else 'no'} |"
         )
     if arguments.full is not None:
         found["full"] = full = _full(arguments.full, work / "full-bundle", arguments.threads)
@@ -100,22 +113,25 @@ def _export(checkpoint: Path, out: Path, weights: str = "f32") -> Bundle:
     return Bundle.open(out, verify=False)
 
 
-def _plant(checkpoint: Path, out: Path, factor: float) -> Path:
-    """A copy whose residual stream has outlier channels in every row that a layer writes."""
-    import shutil
-
+def _plant(
+    checkpoint: Path, out: Path, writers: tuple[str, ...], factor: float, *, made_up_for: bool
+) -> None:
+    """A copy whose residual stream has outlier channels."""
     shutil.rmtree(out, ignore_errors=True)
     shutil.copytree(checkpoint, out)
     file = out / "model.safetensors"
     tensors = load_file(str(file))
     for name, tensor in tensors.items():
-        inside = name.startswith("feat_decoder.estimator.")
-        if inside and any(f".{part}." in name for part in WRITERS):
-            rows = tensor.copy()
-            rows[list(CHANNELS)] = rows[list(CHANNELS)] * np.float32(factor)
-            tensors[name] = rows
+        if not name.startswith("feat_decoder.estimator."):
+            continue
+        by = factor if any(f".{part}." in name for part in writers) else 1.0
+        if made_up_for and name.endswith("norm.weight"):
+            by = 1 / factor
+        if by != 1:
+            rows = tensor.astype(np.float32)
+            rows[list(CHANNELS)] *= np.float32(by)
+            tensors[name] = rows.astype(tensor.dtype)
     save_file(tensors, str(file))
-    return out
 
 
 class _StopWatch:
@@ -145,7 +161,7 @@ def _decode(bundle: Bundle, threads: int) -> dict[str, Any]:
         simulated, stops, _ = _speak(bundle, graphs, npu)
         solver = _Solver(spec, npu, graphs)
         again = [solver.solve(*inputs) for inputs in solved]
-        least = _evaluations(bundle, model, runner)
+        least, rounded = _evaluations(bundle, model, runner)
     return {
         "largest": model.entry.largest["residual"],
         "scale": model.entry.prefix_scale,
@@ -154,21 +170,29 @@ def _decode(bundle: Bundle, threads: int) -> dict[str, Any]:
         "snr_db": _decibels(on_cpu, simulated),
         "patch_snr_db": _decibels(on_cpu, np.stack(again)),
         "least_evaluation_db": least,
+        "rounded_db": rounded,
         "same_stops": stops == cpu_stops,
     }
 
 
-def _evaluations(bundle: Bundle, model: FlowModel, runner: SimulatorRunner) -> float:
-    """The worst of single evaluations on recorded inputs, beside the same graph in f32."""
+def _evaluations(bundle: Bundle, model: FlowModel, runner: SimulatorRunner) -> tuple[float, float]:
+    """The worst of single evaluations on recorded inputs, beside the same graph in f32.
+
+    And the same of that graph when nothing but its inputs is rounded: what it makes of errors.
+    """
     scale = model.entry.prefix_scale
     source = ConversionCache.default().source(model.entry.source_sha256)
     assert source is not None
     session = ort.InferenceSession(str(source.graph))
     recorded = record_inputs(bundle, read_spec(bundle))
     feeds = [_feeds(each, scale) for each in recorded]
-    return min(
-        _decibels(session.run(None, each)[0], runner.run(*each.values())) for each in feeds
-    )
+    simulated, rounded = [], []
+    for each in feeds:
+        wanted = session.run(None, each)[0]
+        simulated.append(_decibels(wanted, runner.run(*each.values())))
+        halves = {name: array.astype(np.float16).astype(np.float32) for name, array in each.items()}
+        rounded.append(_decibels(wanted, session.run(None, halves)[0]))
+    return min(simulated), min(rounded)
 
 
 class _Solver(FlowSolver):
@@ -191,7 +215,6 @@ def _speak(
     bundle: Bundle, graphs: Mapping[Any, Graph], flow: Graph
 ) -> tuple[np.ndarray, list[bool], list[tuple[Array, Array, Array]]]:
     spec = read_spec(bundle)
-    options = SpeechOptions(min_len=PATCHES, max_len=PATCHES)
     prefixes = PrefixBuilder(bundle, spec, graphs["patch_encoder"])
     prefix = prefixes.build(TEXT, VoicePrompt())
     kv = spec.kv
