@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from edge_runtime.errors import BoardvoiceError
     from edge_runtime.speech import Progress, Speech, SpeechMetrics, SpeechOptions
     from edge_runtime.voice import SpeechStream, Voice
+    from edge_runtime.voices.store import VoiceStore
 
 _HOMES = {
     "BoardvoiceError": "edge_runtime.errors",
@@ -24,6 +25,7 @@ _HOMES = {
     "SpeechOptions": "edge_runtime.speech",
     "SpeechStream": "edge_runtime.voice",
     "Voice": "edge_runtime.voice",
+    "VoiceStore": "edge_runtime.voices.store",
 }
 
 __all__ = [
@@ -35,6 +37,7 @@ __all__ = [
     "SpeechOptions",
     "SpeechStream",
     "Voice",
+    "VoiceStore",
 ]
 
 

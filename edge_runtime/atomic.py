@@ -10,6 +10,7 @@ import errno
 import io
 import itertools
 import os
+import re
 import shutil
 import stat
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from typing import IO, Any
 _in_use: set[str] = set()
 _serial = itertools.count()
 _MOST_LINKS = 40
+_LEFTOVER = re.compile(r"\.(?P<name>.+)\.\d+-\d+\.(?P<kind>part|old)")
 _REFUSED = (
     (stat.S_ISDIR, "it is a folder"),
     (stat.S_ISBLK, "it is a block device"),
@@ -205,6 +207,57 @@ def remove_stale(path: Path) -> None:
             os.rename(leftover, path)
         else:
             _remove(leftover)
+
+
+def remove_leftovers(folder: Path, *, alone: bool = False) -> None:
+    """Remove what killed processes left of any file in a folder.
+
+    Args:
+        folder: Where to look; it may not be there.
+        alone: Nobody else writes there now, so that a process number, which may have been given
+            to another program since, is not asked.
+    """
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return
+    for name in names:
+        found = _LEFTOVER.fullmatch(name)
+        if found is None:
+            continue
+        leftover = folder / name
+        if alone and found["kind"] == "part":
+            if os.path.abspath(leftover) not in _in_use:
+                _remove(leftover)
+        else:
+            remove_stale(folder / found["name"])
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those above it, so that they stay through a power loss.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    fsync_path(folder.parent)
+
+
+def remove_file(path: Path) -> bool:
+    """Remove a file so that it stays removed; returns whether it was there.
+
+    Raises:
+        OSError: It cannot be removed.
+    """
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        return False
+    fsync_path(path.parent)
+    return True
 
 
 def remove_folder(path: Path) -> None:

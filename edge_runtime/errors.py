@@ -168,6 +168,14 @@ class ServiceError(BoardvoiceError):
     exit_code = 16
 
 
+class VoiceError(BoardvoiceError):
+    """A stored voice that is not there, is there already, is torn or cannot be kept."""
+
+    code = "voice"
+    exit_code = 17
+    default_remedy = "See 'boardvoice voices list'."
+
+
 class CancelledError(BoardvoiceError):
     """A run that was cancelled before it had anything to return."""
 

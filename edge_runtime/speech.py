@@ -18,6 +18,7 @@ from edge_runtime.errors import UsageError
 from edge_runtime.npu.record import NpuRecord
 from edge_runtime.presets import PRESETS
 from edge_runtime.runtime_choice import RuntimeChoice
+from edge_runtime.voices.stored_voice import StoredVoice
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -116,13 +117,13 @@ class SpeechRequest:
 
     Attributes:
         text: Normalised text; may begin with a voice design in parentheses.
-        reference: Audio of the voice to speak with.
+        reference: Audio of the voice to speak with, or a stored voice.
         prompt_audio: Speech to go on from; needs `prompt_text`.
         prompt_text: What is said in `prompt_audio`.
     """
 
     text: str
-    reference: AudioSource | None = None
+    reference: AudioSource | StoredVoice | None = None
     prompt_audio: AudioSource | None = None
     prompt_text: str | None = None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -28,14 +27,14 @@ from edge_runtime.memory.watch import MemoryWatch
 from edge_runtime.noise import Noise, SeededNoise
 from edge_runtime.prepare.prepared_bundle import OnPrepare
 from edge_runtime.resources import NOT_PREPARED, Resources
+from edge_runtime.run_turn import RunTurn
 from edge_runtime.speech import Progress, Speech, SpeechMetrics, SpeechOptions, SpeechRequest
 from edge_runtime.text.normalize import normalize_text
+from edge_runtime.voices.stored_voice import EncodedVoice, StoredVoice
 
 FloatArray = npt.NDArray[np.float32]
 MakeNoise = Callable[[int, int], Noise]
 OnProgress = Callable[[Progress], None]
-# How often a waiting run looks whether it was cancelled.
-_WAIT_S = 0.1
 
 
 class SpeechModel(Protocol):
@@ -44,10 +43,12 @@ class SpeechModel(Protocol):
     Attributes:
         sample_rate: Samples per second.
         patch_seconds: Audio per step in seconds.
+        encoder: Fingerprint of the audio encoder: what it makes is good for others like it.
     """
 
     sample_rate: int
     patch_seconds: float
+    encoder: str
 
     def kv_bytes(self) -> int:
         """Bytes of KV held now, whoever holds them."""
@@ -55,6 +56,12 @@ class SpeechModel(Protocol):
 
     def kv_row_bytes(self) -> int:
         """Bytes of one KV row."""
+        ...
+
+    def encode(
+        self, audio: tuple[FloatArray, int], *, prompt: bool, cancel: CancelToken
+    ) -> EncodedVoice:
+        """Encode the clip of a voice, samples and rate."""
         ...
 
     def speak(
@@ -117,10 +124,7 @@ class Voice:
 
     def __init__(self, model: SpeechModel, manifest: Manifest, resources: Resources) -> None:
         self._model = model
-        self._lock = threading.Lock()
-        self._owner: threading.Thread | None = None
-        self._running: Iterator[FloatArray] | None = None
-        self._turn = threading.Lock()
+        self._turn = RunTurn()
         self.manifest = manifest
         self.profile = resources.profile
         self.resources = resources
@@ -202,11 +206,43 @@ class Voice:
         """Bytes of one KV row."""
         return self._model.kv_row_bytes()
 
+    @property
+    def encoder(self) -> str:
+        """Fingerprint of the audio encoder; stored voices are kept encoded by it."""
+        return self._model.encoder
+
+    def encode(
+        self,
+        audio: tuple[FloatArray, int],
+        *,
+        prompt: bool = False,
+        cancel: CancelToken | None = None,
+    ) -> EncodedVoice:
+        """Encode a clip for the store; waits for its turn like a run.
+
+        Args:
+            audio: Mono samples f32 [n] and their rate in Hz.
+            prompt: Encode it as a prompt too, for a clip whose transcript is known.
+            cancel: Ends it between two chunks.
+
+        Raises:
+            AudioError: The clip cannot be used.
+            CancelledError: `cancel` was set.
+        """
+        token, run = cancel or CancelToken(), object()
+        if not self._turn.take(run, token):
+            raise CancelledError("Cancelled while another run was under way.")
+        try:
+            with on_cores(self.resources.runtime.cores):
+                return self._model.encode(audio, prompt=prompt, cancel=token)
+        finally:
+            self._turn.give(run)
+
     def say(
         self,
         text: str,
         *,
-        reference: AudioSource | None = None,
+        reference: AudioSource | StoredVoice | None = None,
         prompt_audio: AudioSource | None = None,
         prompt_text: str | None = None,
         options: SpeechOptions | None = None,
@@ -219,7 +255,7 @@ class Voice:
 
         Args:
             text: What to say. A voice design may lead it, in parentheses.
-            reference: Audio of the voice to speak with.
+            reference: Audio of the voice to speak with, or a voice of the store.
             prompt_audio: Speech to go on from; needs ``prompt_text``.
             prompt_text: What is said in ``prompt_audio``.
             options: How to speak; single fields can be given by name instead (``seed=7``).
@@ -247,7 +283,7 @@ class Voice:
         self,
         text: str,
         *,
-        reference: AudioSource | None = None,
+        reference: AudioSource | StoredVoice | None = None,
         prompt_audio: AudioSource | None = None,
         prompt_text: str | None = None,
         options: SpeechOptions | None = None,
@@ -272,7 +308,7 @@ class Voice:
     def _start(
         self,
         text: str,
-        reference: AudioSource | None,
+        reference: AudioSource | StoredVoice | None,
         prompt_audio: AudioSource | None,
         prompt_text: str | None,
         options: SpeechOptions,
@@ -331,16 +367,10 @@ class Voice:
         self, audio: Iterator[FloatArray], metrics: SpeechMetrics, cancel: CancelToken
     ) -> Iterator[FloatArray]:
         """Run one at a time, and account for what it cost."""
-        if self._owner is threading.current_thread():
-            raise UsageError(
-                "This voice is still streaming in this thread.",
-                remedy="Read the stream to its end or close it first.",
-            )
-        if not self._wait_for_turn(cancel):
+        if not self._turn.take(audio, cancel):
             return
         try:
             with MemoryWatch() as memory:
-                self._owner, self._running = threading.current_thread(), audio
                 metrics.started, cpu = time.perf_counter(), time.process_time()
                 read = disk_read_bytes()
                 try:
@@ -348,11 +378,8 @@ class Voice:
                         metrics.mark_first_audio()
                         metrics.samples += len(samples)
                         yield samples
-                        if self._running is not audio:
-                            # Another run took this one's turn when its thread had ended.
+                        if not self._turn.keep(audio):
                             return
-                        # The stream may have been handed to another thread.
-                        self._owner = threading.current_thread()
                 finally:
                     getattr(audio, "close", lambda: None)()
                     metrics.wall_s = time.perf_counter() - metrics.started
@@ -365,33 +392,12 @@ class Voice:
                     slow = (self._reread(metrics), self.resources.guard.slowdown())
                     metrics.warnings += filter(None, slow)
         finally:
-            self._give_turn(audio)
+            self._turn.give(audio)
 
     def _reread(self, metrics: SpeechMetrics) -> str:
         prepared = self.resources.prepared
         files = prepared.info.files.values() if prepared is not None else ()
         return reread_warning(metrics.disk_read_bytes, sum(file.size for file in files))
-
-    def _wait_for_turn(self, cancel: CancelToken) -> bool:
-        """Wait until no other run is under way; False when cancelled meanwhile."""
-        while not self._lock.acquire(timeout=_WAIT_S):
-            if cancel.cancelled:
-                return False
-            owner = self._owner
-            if owner is not None and not owner.is_alive():
-                # Its stream was never read to the end, and nobody is left to do it.
-                abandoned = self._running
-                getattr(abandoned, "close", lambda: None)()
-                self._give_turn(abandoned)
-        return True
-
-    def _give_turn(self, audio: Iterator[FloatArray] | None) -> None:
-        """End the turn of a run, unless that was done for it already."""
-        with self._turn:
-            if audio is None or self._running is not audio:
-                return
-            self._owner, self._running = None, None
-            self._lock.release()
 
 
 def _check_prompt_text(text: str) -> None:

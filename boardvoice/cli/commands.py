@@ -25,6 +25,7 @@ from boardvoice.cli import (
     serve,
     service,
     tune,
+    voices,
 )
 from boardvoice.cli.console import complain, print_json, shown_log, write_result
 from edge_runtime.errors import BoardvoiceError, MemoryBudgetError, OutputError, UsageError
@@ -38,7 +39,7 @@ exit codes:
   1 unexpected        7 capacity           13 prepare
   2 usage             8 dependency        130 interrupted (Ctrl-C)
   3 text              9 profile           143 terminated
-  4 audio            10 back end
+  4 audio            10 back end                              17 voice
   5 bundle           11 output             14 self-test          16 service
 """
 
@@ -113,7 +114,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for module in (
         say, serve, service, export, prepare, memory, bench, tune, evaluate, profiles, plan,
-        selftest, doctor, board_report, rknn,
+        selftest, doctor, board_report, rknn, voices,
     ):  # fmt: skip
         module.add_parser(commands)
     return parser

@@ -25,11 +25,11 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
         help="run as 'tune' found to be best here (on)",
     )  # fmt: skip
     device.add_argument(
-        "--memory-limit", type=_size, metavar="SIZE",
+        "--memory-limit", type=size_argument, metavar="SIZE",
         help="most anonymous memory, such as 800M; also BOARDVOICE_MEMORY_LIMIT",
     )  # fmt: skip
     device.add_argument(
-        "--memory-soft", type=_size, metavar="SIZE",
+        "--memory-soft", type=size_argument, metavar="SIZE",
         help="above this, give back what is not needed; also BOARDVOICE_MEMORY_SOFT",
     )  # fmt: skip
     device.add_argument(
@@ -63,7 +63,8 @@ def voice_options(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _size(text: str) -> int:
+def size_argument(text: str) -> int:
+    """An option's size in bytes, such as ``800M``."""
     try:
         return parse_size(text)
     except ValueError as error:

@@ -27,6 +27,7 @@ from edge_runtime.presets import PRESETS
 from edge_runtime.speech import SpeechMetrics, SpeechOptions
 from edge_runtime.text.normalize import read_text_file
 from edge_runtime.voice import SpeechStream
+from edge_runtime.voices.store import VoiceStore
 
 _STDOUT = "-"
 _EPILOG = """\
@@ -75,6 +76,7 @@ def _add_voice(parser: argparse.ArgumentParser) -> None:
     voice.add_argument(
         "--design", metavar="TEXT", help="describe the voice; goes in parentheses before the words"
     )
+    voice.add_argument("--voice", metavar="NAME", help="a voice of 'boardvoice voices'")
     voice.add_argument("--reference", metavar="AUDIO", help="speak with the voice of this audio")
     voice.add_argument("--prompt-audio", metavar="AUDIO", help="go on from this audio")
     voice.add_argument("--prompt-text", metavar="TEXT", help="what is said in --prompt-audio")
@@ -133,13 +135,16 @@ def _run(arguments: argparse.Namespace) -> int:
     if not arguments.bundle:
         text = spoken_text(text)
         notes = _unheard(text)
+    if arguments.voice is not None and arguments.reference is not None:
+        raise UsageError("--voice and --reference name two voices.", remedy="Give one of them.")
+    stored = None if arguments.voice is None else VoiceStore().get(arguments.voice)
     shown = not (arguments.quiet or arguments.json or output == _STDOUT)
     voice = load_voice(str(bundle), arguments, shown=shown)
     cancel = CancelToken()
     with _cancelled_by_signals(cancel) as received, speech_bar(shown=shown) as progress:
         stream = voice.stream(
             text,
-            reference=arguments.reference,
+            reference=arguments.reference if stored is None else stored,
             prompt_audio=arguments.prompt_audio,
             prompt_text=arguments.prompt_text,
             options=options,

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from boardvoice.cli.console import complain
-from boardvoice.cli.device_options import add_device_options, voice_options
+from boardvoice.cli.device_options import add_device_options, size_argument, voice_options
 from boardvoice.default_bundle import default_bundle
 from boardvoice.server.launch import serve
-from boardvoice.server.loaded_voice import DEFAULT, OPENAI_VOICES
 from boardvoice.server.notify import Notifier
 from boardvoice.server.settings import ServerSettings
 from boardvoice.service.unit import START_S, TOKEN_CREDENTIAL
 from edge_runtime.audio.load import AudioSource, load_audio
 from edge_runtime.errors import UsageError
 from edge_runtime.voice import Voice
+from edge_runtime.voices.names import DEFAULT, OPENAI_VOICES
 
 TOKEN_VARIABLE = "BOARDVOICE_TOKEN"
 # Kept at the rate of OpenAI-made recordings at most; the encoder resamples to its own.
@@ -91,6 +91,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--progress-timeout", type=float, default=base.progress_s, metavar="S",
         help="a run that makes nothing for so long hangs: no more live (%(default)g s)",
     )  # fmt: skip
+    limits.add_argument(
+        "--max-upload", type=size_argument, default=base.upload_bytes, metavar="SIZE",
+        help="largest recording sent for a new voice (16M)",
+    )  # fmt: skip
     add_device_options(parser)
 
 
@@ -106,6 +110,7 @@ def server_settings(arguments: argparse.Namespace, token: str | None) -> ServerS
         receive_s=arguments.receive_timeout, stall_s=arguments.stall_timeout,
         grace_s=arguments.grace, connections=arguments.connections,
         progress_s=arguments.progress_timeout,
+        upload_bytes=arguments.max_upload,
     )  # fmt: skip
 
 

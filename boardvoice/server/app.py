@@ -12,7 +12,6 @@ from starlette.middleware import Middleware
 from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.routing import Route
 
-from boardvoice.server.audio_encoder import audio_formats
 from boardvoice.server.figures import Figures
 from boardvoice.server.gate import Gate
 from boardvoice.server.loaded_voice import LoadedVoice
@@ -21,6 +20,7 @@ from boardvoice.server.refusal import Refusal
 from boardvoice.server.settings import ServerSettings
 from boardvoice.server.speech_endpoint import SpeechEndpoint
 from boardvoice.server.turns import Turns
+from boardvoice.server.voices_endpoint import VoicesEndpoint
 
 
 def make_app(
@@ -42,6 +42,7 @@ def make_app(
     """
     turns = Turns(settings.queue, settings.deadline_s)
     document = openapi_document()
+    voices = VoicesEndpoint(loaded, turns, settings)
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: Any) -> AsyncIterator[None]:
@@ -54,10 +55,6 @@ def make_app(
         manifest = loaded.voice().manifest
         model = {"id": manifest.name, "object": "model", "created": 0, "owned_by": "boardvoice"}
         return JSONResponse({"object": "list", "data": [model]})
-
-    async def voices(_request: Any) -> Any:
-        data = [{"id": name, "object": "voice", "name": name} for name in loaded.voices()]
-        return JSONResponse({"object": "list", "data": data, "formats": audio_formats()})
 
     async def live(_request: Any) -> Any:
         hung = turns.hung_s(settings.progress_s) > 0
@@ -86,12 +83,13 @@ def make_app(
         return JSONResponse(document)
 
     gets = {
-        "/v1/models": models, "/v1/voices": voices, "/health": health, "/health/live": live,
+        "/v1/models": models, "/health": health, "/health/live": live,
         "/health/ready": ready, "/metrics": metrics, "/openapi.json": openapi,
     }  # fmt: skip
     return Starlette(
         routes=[
             Route("/v1/audio/speech", SpeechEndpoint(loaded, turns, settings, figures)),
+            *(Route(path, voices) for path in ("/v1/voices", "/v1/voices/{name}")),
             *(Route(path, endpoint, methods=["GET"]) for path, endpoint in gets.items()),
         ],
         middleware=[Middleware(Gate, settings=settings)],

@@ -12,18 +12,18 @@ Receive: TypeAlias = Callable[[], Awaitable[Any]]
 
 
 async def read_body(
-    headers: Mapping[str, str], receive: Receive, *, max_bytes: int, seconds: float
-) -> bytes:
-    """The JSON body of a request.
+    headers: Mapping[str, str], receive: Receive, *, max_bytes: int, seconds: float,
+    kind: str = "application/json",
+) -> bytes:  # fmt: skip
+    """The body of a request, of one media type.
 
     Raises:
-        Refusal: Not JSON, compressed, too large, or too slow.
+        Refusal: Another type, compressed, too large, or too slow.
         ConnectionError: The client went away.
     """
-    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        # A page of another site cannot send this type without asking first.
-        raise _refusal(415, "unsupported_media_type", "The body must be application/json.")
+    if headers.get("content-type", "").partition(";")[0].strip().lower() != kind:
+        # A page of another site cannot send JSON without asking first.
+        raise _refusal(415, "unsupported_media_type", f"The body must be {kind}.")
     if headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise _refusal(415, "unsupported_encoding", "The body must not be compressed.")
     too_large = _refusal(413, "body_too_large", f"The body is limited to {max_bytes} bytes.")

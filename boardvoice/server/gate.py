@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse
 from boardvoice.server.refusal import Refusal
 from boardvoice.server.settings import ServerSettings, is_loopback
 
+_READS = ("GET", "HEAD")
 _OPEN = ("/health", "/health/live", "/health/ready")
 
 
@@ -30,7 +31,7 @@ class Gate:
         """Let a request in or answer it."""
         if scope["type"] == "http" and scope["path"] not in _OPEN:
             try:
-                self._check(Headers(scope=scope))
+                self._check(Headers(scope=scope), scope["method"])
             except Refusal as refusal:
                 response = JSONResponse(
                     refusal.as_dict(),
@@ -41,7 +42,7 @@ class Gate:
                 return
         await self._app(scope, receive, send)
 
-    def _check(self, headers: Any) -> None:
+    def _check(self, headers: Any, method: str) -> None:
         if self._token is not None:
             scheme, _, shown = headers.get("authorization", "").partition(" ")
             same = hmac.compare_digest(shown.strip().encode(), self._token.encode())
@@ -56,3 +57,7 @@ class Gate:
         name = host[: host.rfind("]") + 1] if host.startswith("[") else host.partition(":")[0]
         if not is_loopback(name):
             raise Refusal(403, "wrong_host", "Without a token, ask by 127.0.0.1 or localhost.")
+        # And a form of another site's page could be sent here, though its answer not be read.
+        origin = headers.get("origin")
+        if method not in _READS and origin is not None and origin.partition("://")[2] != host:
+            raise Refusal(403, "wrong_origin", "Without a token, no page of another site may ask.")

@@ -11,12 +11,10 @@ from edge_runtime.audio.load import AudioSource
 from edge_runtime.memory.limits import ProcessMemory
 from edge_runtime.npu.record import NpuRecord
 from edge_runtime.voice import Voice
+from edge_runtime.voices.names import DEFAULT, OPENAI_VOICES
+from edge_runtime.voices.store import VoiceStore
+from edge_runtime.voices.stored_voice import StoredVoice
 
-DEFAULT = "default"
-# Clients that were made for OpenAI's service always name one of these.
-OPENAI_VOICES = frozenset(
-    "alloy ash ballad cedar coral echo fable marin nova onyx sage shimmer verse".split()  # noqa: SIM905
-)
 OPENAI_MODELS = frozenset({"tts-1", "tts-1-hd", "gpt-4o-mini-tts", DEFAULT})
 
 
@@ -27,17 +25,24 @@ class LoadedVoice:
         load: Loads the bundle.
         references: Audio to speak with, by voice name.
         figures: Takes the guard's events.
+        store: Voices that were added; this device's unless given.
 
     Attributes:
+        store: The store.
         error: Why loading failed.
     """
 
     def __init__(
-        self, load: Callable[[], Voice], references: Mapping[str, AudioSource], figures: Figures
+        self,
+        load: Callable[[], Voice],
+        references: Mapping[str, AudioSource],
+        figures: Figures,
+        store: VoiceStore | None = None,
     ) -> None:
         self._load = load
         self._references = dict(references)
         self._figures = figures
+        self.store = store or VoiceStore()
         self._voice: Voice | None = None
         self._last_event = 0.0
         self.error: BaseException | None = None
@@ -47,6 +52,7 @@ class LoadedVoice:
 
         def work() -> None:
             try:
+                self.store.tidy()
                 self._voice = self._load()
             except BaseException as error:  # noqa: BLE001 - raised again by who started the server
                 self.error = error
@@ -71,10 +77,15 @@ class LoadedVoice:
 
     def voices(self) -> list[str]:
         """Names that can be asked for."""
-        return [DEFAULT, *sorted(self._references)]
+        stored = {voice.name for voice in self.store.voices()}
+        return [DEFAULT, *sorted(stored | set(self._references))]
 
-    def reference(self, name: str) -> AudioSource | None:
-        """Audio of a voice; None for the model's own. Names are looked up, never opened.
+    def is_fixed(self, name: str) -> bool:
+        """Whether a voice came with the server's start, and stays."""
+        return name in self._references or name == DEFAULT or name in OPENAI_VOICES
+
+    def reference(self, name: str) -> AudioSource | StoredVoice | None:
+        """What a voice speaks with; None for the model's own. Names are looked up, never opened.
 
         Raises:
             Refusal: There is no such voice.
@@ -83,6 +94,8 @@ class LoadedVoice:
             return self._references[name]
         if name == DEFAULT or name in OPENAI_VOICES:
             return None
+        if (stored := self.store.find(name)) is not None:
+            return stored
         raise Refusal(
             400, "voice_not_found", f"There is no voice of that name. See /v1/voices: "
             f"{', '.join(self.voices())}.", param="voice",

@@ -7,6 +7,7 @@ from typing import Any
 
 from boardvoice.server.audio_encoder import MEDIA_TYPES
 from boardvoice.server.speech_body import SpeechBody
+from edge_runtime.voices.names import NAME_PATTERN
 
 _ERROR = {
     "type": "object",
@@ -28,14 +29,15 @@ _REASONS = {
     "400": "A field is wrong, or the text cannot be spoken.",
     "401": "The token is missing or wrong.",
     "403": "Asked by a foreign host name, without a token.",
-    "404": "No such model.",
+    "404": "No such model or voice.",
     "408": "The body did not arrive in time.",
-    "409": "A newer request of the same session took over.",
+    "409": "A newer request of the same session took over; or the name of a voice is taken.",
+    "411": "The length of the body is missing.",
     "413": "The body is too large.",
-    "415": "The body is not plain JSON.",
+    "415": "The body is of another type.",
     "500": "The server failed.",
     "503": "Loading, or the queue is full; see Retry-After.",
-    "507": "Not enough memory for this request.",
+    "507": "Not enough memory, or no room on the disk.",
 }
 
 
@@ -99,6 +101,9 @@ def openapi_document() -> dict[str, Any]:
         }
     }
     paths["/v1/audio/speech"] = {"post": speech}
+    add, remove = _voice_operations(refusals)
+    paths["/v1/voices"]["post"] = add
+    paths["/v1/voices/{name}"] = {"delete": remove}
     return {
         "openapi": "3.1.0",
         "info": {"title": "boardvoice", "version": version("boardvoice")},
@@ -109,3 +114,42 @@ def openapi_document() -> dict[str, Any]:
         },
         "security": [{"token": []}],
     }
+
+
+def _voice_operations(refusals: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Adding a voice, and removing one."""
+    name = {"type": "string", "pattern": f"^{NAME_PATTERN}$"}
+    voice = {"application/json": {"schema": {"type": "object"}}}
+    fields = {
+        "type": "object",
+        "required": ["name", "file"],
+        "additionalProperties": False,
+        "properties": {
+            "name": name,
+            "file": {"type": "string", "format": "binary", "description": "WAV, FLAC, OGG or MP3."},
+            "transcript": {
+                "type": "string", "maxLength": 1000, "description": "What is said in the file.",
+            },
+        },
+    }  # fmt: skip
+    add = {
+        "operationId": "addVoice",
+        "summary": "Add a voice from a recording",
+        "requestBody": {
+            "required": True, "content": {"multipart/form-data": {"schema": fields}},
+        },
+        "responses": {
+            "201": {"description": "The voice, which can be used from now on.", "content": voice},
+            **{status: refusals[status] for status in refusals if status != "404"},
+        },
+    }  # fmt: skip
+    remove = {
+        "operationId": "removeVoice",
+        "summary": "Remove a voice",
+        "parameters": [{"name": "name", "in": "path", "required": True, "schema": name}],
+        "responses": {
+            "200": {"description": "It is gone.", "content": voice},
+            **{status: refusals[status] for status in ("401", "403", "404", "409", "507")},
+        },
+    }
+    return add, remove

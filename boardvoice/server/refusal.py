@@ -8,7 +8,8 @@ from typing import Any
 from edge_runtime.errors import BoardvoiceError
 
 _STATUS = {
-    "usage": 400, "text": 400, "audio": 400, "capacity": 400, "output": 400, "memory": 507,
+    "usage": 400, "text": 400, "audio": 400, "capacity": 400, "output": 400, "voice": 400,
+    "memory": 507,
 }  # fmt: skip
 
 

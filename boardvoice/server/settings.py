@@ -26,6 +26,7 @@ class ServerSettings:
         grace_s: Time that runs get to end after SIGTERM, in seconds.
         connections: Most connections at once.
         progress_s: A run without progress for so long hangs, in seconds.
+        upload_bytes: Largest recording that may be sent for a new voice.
     """
 
     host: str = "127.0.0.1"
@@ -39,6 +40,7 @@ class ServerSettings:
     grace_s: float = 10.0
     connections: int = 64
     progress_s: float = 120.0
+    upload_bytes: int = 16 << 20
 
     def __post_init__(self) -> None:
         for name, low, high in (
@@ -46,6 +48,7 @@ class ServerSettings:
             ("max_chars", 1, 1_000_000), ("receive_s", 0.1, 3600), ("stall_s", 0.1, 3600),
             ("grace_s", 0, 3600), ("connections", 1, 10_000),
             ("progress_s", 1, 3600),
+            ("upload_bytes", 1 << 10, 1 << 30),
         ):  # fmt: skip
             if not low <= getattr(self, name) <= high:
                 raise UsageError(

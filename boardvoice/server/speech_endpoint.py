@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse
 
 from boardvoice.server.audio_encoder import MEDIA_TYPES, AudioEncoder
 from boardvoice.server.body_reader import read_body
+from boardvoice.server.client_gone import client_gone
 from boardvoice.server.figures import Figures
 from boardvoice.server.loaded_voice import LoadedVoice
 from boardvoice.server.refusal import Refusal
@@ -76,7 +77,7 @@ class SpeechEndpoint:
         self._loaded.reference(body.voice_name)
         body.text()
         ticket = Ticket(headers.get(SESSION_HEADER) or body.user)
-        gone = asyncio.ensure_future(_gone(receive))
+        gone = asyncio.ensure_future(client_gone(receive))
         gone.add_done_callback(lambda _: ticket.cancel.cancel())
         asked = began = time.monotonic()
         try:
@@ -173,12 +174,6 @@ class SpeechEndpoint:
             self._figures.see("boardvoice_first_audio_seconds", metrics.first_audio_ms / 1000)
             self._figures.see("boardvoice_run_seconds", metrics.wall_s)
             self._figures.see("boardvoice_rtf", metrics.wall_s / metrics.audio_s)
-
-
-async def _gone(receive: Any) -> None:
-    """Ends when the client has gone away."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 async def _next(pieces: AsyncIterator[bytes]) -> bytes | None:

@@ -56,6 +56,12 @@ def load_audio(
 
     Source: ``librosa.load(path, sr=sample_rate, mono=True)``.
     """
+    mono, rate = read_audio(source, max_seconds=max_seconds)
+    return resample(mono, rate, sample_rate)
+
+
+def read_audio(source: AudioSource, *, max_seconds: float = MAX_SECONDS) -> tuple[Samples, int]:
+    """As `load_audio`, at the rate that the audio has: ``[samples]`` float32 and Hz."""
     name, mono, rate = _read(source, max_seconds)
     seconds = len(mono) / rate
     if not len(mono):
@@ -77,10 +83,11 @@ def load_audio(
             f"{name} has samples up to {peak:.4g}; full scale is 1.",
             remedy="Divide them by the full scale of their integer type.",
         )
-    return _resample(mono, rate, sample_rate)
+    return mono, rate
 
 
-def _resample(mono: Samples, rate: int, sample_rate: int) -> Samples:
+def resample(mono: Samples, rate: int, sample_rate: int) -> Samples:
+    """Samples ``[n]`` at another rate, by soxr HQ."""
     if rate == sample_rate:
         return np.ascontiguousarray(mono)
     # librosa's rule: the length is the ceiling in float64, whatever the resampler returns.

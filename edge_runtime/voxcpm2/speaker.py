@@ -15,7 +15,9 @@ from edge_runtime.resources import Resources
 from edge_runtime.speech import SpeechMetrics, SpeechOptions, SpeechRequest
 from edge_runtime.text.normalize import split_design
 from edge_runtime.text.sentences import chunk_text
+from edge_runtime.voices.stored_voice import EncodedVoice, StoredVoice
 from edge_runtime.voxcpm2.chunk_run import Chunk, ChunkRun, MakeNoise, OnProgress
+from edge_runtime.voxcpm2.encoder_fingerprint import encoder_fingerprint
 from edge_runtime.voxcpm2.model import VoxCpm2Model
 from edge_runtime.voxcpm2.prompt import VoicePrompt
 
@@ -42,6 +44,7 @@ class Speaker:
         self._chunk_rows = resources.profile.text.chunk_rows
         self.sample_rate = self._model.sample_rate
         self.patch_seconds = self._model.patch_seconds
+        self.encoder = encoder_fingerprint(bundle, self._model.spec)
 
     def kv_bytes(self) -> int:
         """Bytes of KV held now: by the running request, pooled, and kept for voices."""
@@ -125,7 +128,16 @@ class Speaker:
         self, request: SpeechRequest, options: SpeechOptions, cancel: CancelToken
     ) -> VoicePrompt:
         reference = prompt = None
-        if request.reference is not None:
+        prompt_text = request.prompt_text or ""
+        if isinstance(request.reference, StoredVoice):
+            stored = request.reference
+            encoded = self._stored(stored, cancel)
+            reference = encoded.reference
+            # A description is for the words alone, and could not stand before a transcript.
+            if request.prompt_audio is None and not split_design(request.text)[0]:
+                prompt = encoded.prompt
+                prompt_text = "" if prompt is None else stored.prompt_text
+        elif request.reference is not None:
             reference = self._model.encode(
                 request.reference, pad="right", trim=options.trim_silence, cancel=cancel
             )
@@ -133,7 +145,24 @@ class Speaker:
             prompt = self._model.encode(
                 request.prompt_audio, pad="left", trim=options.trim_silence, cancel=cancel
             )
-        return VoicePrompt(reference, prompt, request.prompt_text or "")
+        return VoicePrompt(reference, prompt, prompt_text)
+
+    def encode(
+        self, audio: tuple[FloatArray, int], *, prompt: bool, cancel: CancelToken
+    ) -> EncodedVoice:
+        """Encode the clip of a voice: as a reference, and as a prompt where its text is known."""
+        sides = ("right", "left")[: 1 + prompt]
+        return EncodedVoice(
+            *(self._model.encode(audio, pad=side, trim=False, cancel=cancel) for side in sides)
+        )
+
+    def _stored(self, stored: StoredVoice, cancel: CancelToken) -> EncodedVoice:
+        """A stored voice as this bundle's encoder makes it; from its clip where it has not yet."""
+        encoded = stored.encoded(self.encoder)
+        if encoded is None:
+            encoded = self.encode(stored.audio(), prompt=bool(stored.transcript), cancel=cancel)
+            stored.try_keep_encoded(self.encoder, encoded)
+        return encoded
 
 
 def _cuts_words(chunks: list[str], text: str) -> bool:

@@ -1,0 +1,1 @@
+"""Voices that were added once: clip, latents, transcript, in the state folder."""
