@@ -14,6 +14,7 @@ from boardvoice.server.launch import serve
 from boardvoice.server.notify import Notifier
 from boardvoice.server.settings import ServerSettings
 from boardvoice.service.unit import START_S, TOKEN_CREDENTIAL
+from boardvoice.wyoming.settings import DEFAULT_PORT, WyomingSettings, parse_address
 from edge_runtime.audio.load import AudioSource, load_audio
 from edge_runtime.errors import UsageError
 from edge_runtime.voice import Voice
@@ -61,6 +62,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--voice", action="append", default=[], metavar="NAME=AUDIO",
         help="a voice to offer, from a recording; may be given several times",
     )  # fmt: skip
+    _add_wyoming(parser)
     limits = parser.add_argument_group("limits")
     limits.add_argument(
         "--queue", type=int, default=base.queue, help="requests that may wait (%(default)s)"
@@ -98,6 +100,31 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_device_options(parser)
 
 
+def _add_wyoming(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("Wyoming, for Home Assistant (needs the extra [wyoming])")
+    group.add_argument(
+        "--wyoming", nargs="?", const=str(DEFAULT_PORT), metavar="ADDRESS",
+        help="serve Wyoming too, on PORT, HOST:PORT or unix:PATH; without one, on "
+        f"127.0.0.1:{DEFAULT_PORT}",
+    )  # fmt: skip
+    group.add_argument(
+        "--wyoming-open", action="store_true",
+        help="let other machines connect although Wyoming has no token",
+    )  # fmt: skip
+    group.add_argument(
+        "--wyoming-idle", type=float, default=WyomingSettings.idle_s, metavar="S",
+        help="close a connection on which nothing is asked for so long (%(default)g s)",
+    )  # fmt: skip
+    group.add_argument(
+        "--wyoming-languages", metavar="CODES",
+        help="languages to list the voices under, such as en,de (those of the model)",
+    )  # fmt: skip
+    group.add_argument(
+        "--zeroconf", action="store_true",
+        help="announce it in the local network (needs the extra [zeroconf])",
+    )  # fmt: skip
+
+
 def server_settings(arguments: argparse.Namespace, token: str | None) -> ServerSettings:
     """The limits as the options say.
 
@@ -116,6 +143,7 @@ def server_settings(arguments: argparse.Namespace, token: str | None) -> ServerS
 
 def _run(arguments: argparse.Namespace) -> int:
     settings = server_settings(arguments, _token(arguments.token_file))
+    wyoming = _wyoming(arguments)
     references = dict(map(_reference, arguments.voice))
 
     notifier = Notifier.here()
@@ -132,11 +160,30 @@ def _run(arguments: argparse.Namespace) -> int:
         return voice
 
     serve(
-        load, settings, references=references,
+        load, settings, references=references, wyoming=wyoming,
         bound=lambda url: complain(f"boardvoice: listening on {url}"),
         notifier=notifier,
     )  # fmt: skip
     return 0
+
+
+def _wyoming(arguments: argparse.Namespace) -> WyomingSettings | None:
+    if arguments.wyoming is None:
+        if arguments.zeroconf or arguments.wyoming_open or arguments.wyoming_languages:
+            raise UsageError("There is no --wyoming to serve.", remedy="Add --wyoming.")
+        return None
+    fields: dict[str, Any] = parse_address(arguments.wyoming)
+    if arguments.bundle is None:
+        fields |= {"languages": ("en",), "maker": ("boardvoice", "")}
+    if arguments.wyoming_languages is not None:
+        fields["languages"] = tuple(arguments.wyoming_languages.split(","))
+    settings = WyomingSettings(
+        **fields, everyone=arguments.wyoming_open, idle_s=arguments.wyoming_idle,
+        announce=arguments.zeroconf,
+    )  # fmt: skip
+    if not settings.on_this_machine:
+        complain("boardvoice: Wyoming has no token: whoever reaches its port can let it speak.")
+    return settings
 
 
 def _token(file: str | None) -> str | None:

@@ -27,6 +27,7 @@ def make_app(
     loaded: LoadedVoice,
     settings: ServerSettings,
     figures: Figures,
+    turns: Turns,
     *,
     failed: Callable[[], None],
     alongside: Callable[[Turns], contextlib.AbstractAsyncContextManager[None]],
@@ -37,10 +38,10 @@ def make_app(
         loaded: The voice; it begins to load when the application starts.
         settings: The limits.
         figures: What ``/metrics`` prints.
+        turns: Who speaks next.
         failed: Called when the voice cannot be loaded.
         alongside: Runs as long as the application.
     """
-    turns = Turns(settings.queue, settings.deadline_s)
     document = openapi_document()
     voices = VoicesEndpoint(loaded, turns, settings)
 

@@ -15,6 +15,7 @@ _HELP = {
     "boardvoice_guard_events_total": "What the memory guard did, by kind.",
     "boardvoice_queue_waiting": "Requests that wait for their turn.",
     "boardvoice_running": "Requests that run.",
+    "boardvoice_wyoming_requests_total": "Requests over Wyoming, by result.",
     "boardvoice_ready": "Whether the voice is loaded.",
     "boardvoice_memory_bytes": "Memory of this process, by kind.",
     "boardvoice_memory_available_bytes": "What the tightest limit leaves.",

@@ -6,19 +6,23 @@ import asyncio
 import contextlib
 import importlib
 import logging
-import socket
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
+from boardvoice.server.binding import bind
 from boardvoice.server.figures import Figures
 from boardvoice.server.loaded_voice import LoadedVoice
 from boardvoice.server.notify import Notifier
 from boardvoice.server.self_check import SelfCheck
 from boardvoice.server.settings import ServerSettings
 from boardvoice.server.turns import Turns
+from boardvoice.wyoming.desk import Desk
+from boardvoice.wyoming.listening import address_of, listening_socket
+from boardvoice.wyoming.server import WyomingServer
+from boardvoice.wyoming.settings import WyomingSettings
 from edge_runtime.audio.load import AudioSource
-from edge_runtime.errors import DependencyError, OutputError
+from edge_runtime.errors import DependencyError
 from edge_runtime.voice import Voice
 
 _LOOK_S = 1.0
@@ -29,6 +33,7 @@ def serve(
     settings: ServerSettings,
     *,
     references: Mapping[str, AudioSource] | None = None,
+    wyoming: WyomingSettings | None = None,
     bound: Callable[[str], None] = lambda _url: None,
     notifier: Notifier | None = None,
 ) -> None:
@@ -38,7 +43,8 @@ def serve(
         load: Loads the voice, in a thread; the server answers meanwhile.
         settings: Address and limits.
         references: Audio to speak with, by voice name.
-        bound: Told the server's URL when the socket is bound.
+        wyoming: Where to serve Wyoming as well, with the same voice and limits.
+        bound: Told a URL for each socket that is bound.
         notifier: Tells the service manager; by default the one that the environment names.
 
     Raises:
@@ -54,72 +60,66 @@ def serve(
             f"The server needs a package that cannot be imported: {error}.",
             remedy="pip install 'boardvoice[serve]'",
         ) from error
-    listening = _bind(settings)
     figures = Figures()
     loaded = LoadedVoice(load, references or {}, figures)
+    turns = Turns(settings.queue, settings.deadline_s)
+    desk = Desk(loaded, turns, settings, wyoming or WyomingSettings(), figures)
 
     server: Any
 
     def stop() -> None:
         server.should_exit = True
 
-    @contextlib.asynccontextmanager
-    async def alongside(turns: Turns) -> AsyncIterator[None]:
-        check = SelfCheck(
-            notifier or Notifier.here(), loaded, turns, settings.progress_s,
-            listening.getsockname()[:2], lambda: bool(server.should_exit),
-        )  # fmt: skip
-        async with _sweeping(server, settings), check.running():
-            yield
+    with contextlib.ExitStack() as sockets:
+        listening = sockets.enter_context(bind(settings.host, settings.port, "--host or --port"))
+        beside: list[WyomingServer] = []
+        if wyoming is not None:
+            socket = sockets.enter_context(listening_socket(wyoming))
+            beside.append(WyomingServer(desk, socket))
+            bound(address_of(wyoming, socket))
+        host, port = listening.getsockname()[:2]
+        bound(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
 
-    app = app_module.make_app(loaded, settings, figures, failed=stop, alongside=alongside)
-    server = uvicorn.Server(
-        uvicorn.Config(
-            app, http="h11", ws="none", lifespan="on", log_level="warning", access_log=False,
-            log_config=None, server_header=False, h11_max_incomplete_event_size=16 << 10,
-            limit_concurrency=settings.connections, timeout_keep_alive=5,
-            timeout_graceful_shutdown=max(round(settings.grace_s), 1),
-        )
-    )  # fmt: skip
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    host, port = listening.getsockname()[:2]
-    bound(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
-    try:
+        @contextlib.asynccontextmanager
+        async def alongside(turns: Turns) -> AsyncIterator[None]:
+            check = SelfCheck(
+                notifier or Notifier.here(), loaded, turns, settings.progress_s,
+                (host, port), lambda: bool(server.should_exit),
+            )  # fmt: skip
+            async with _alongside(server, settings, beside), check.running():
+                yield
+
+        app = app_module.make_app(
+            loaded, settings, figures, turns, failed=stop,
+            alongside=alongside,
+        )  # fmt: skip
+        server = uvicorn.Server(
+            uvicorn.Config(
+                app, http="h11", ws="none", lifespan="on", log_level="warning", access_log=False,
+                log_config=None, server_header=False, h11_max_incomplete_event_size=16 << 10,
+                # A connection counts itself.
+                limit_concurrency=settings.connections + 1, timeout_keep_alive=5,
+                timeout_graceful_shutdown=max(round(settings.grace_s), 1),
+            )
+        )  # fmt: skip
+        logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
         # uvicorn raises the signal again when it has ended: that is how this server is to end.
         with contextlib.suppress(KeyboardInterrupt, SystemExit):
             server.run(sockets=[listening])
-    finally:
-        listening.close()
     if loaded.error is not None:
         raise loaded.error
 
 
-def _bind(settings: ServerSettings) -> socket.socket:
-    try:
-        family, kind, proto, _, address = socket.getaddrinfo(
-            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listening = socket.socket(family, kind, proto)
-        try:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.bind(address)
-            listening.listen(128)
-        except OSError:
-            listening.close()
-            raise
-    except OSError as error:
-        raise OutputError(
-            f"{settings.host}:{settings.port} cannot be bound: {error.strerror or error}.",
-            remedy="Give another --host or --port.",
-        ) from error
-    return listening
-
-
 @contextlib.asynccontextmanager
-async def _sweeping(server: Any, settings: ServerSettings) -> AsyncIterator[None]:
+async def _alongside(
+    server: Any, settings: ServerSettings, beside: list[WyomingServer]
+) -> AsyncIterator[None]:
     task = asyncio.ensure_future(_sweep(server, settings.receive_s))
     try:
-        yield
+        async with contextlib.AsyncExitStack() as stack:
+            for one in beside:
+                await stack.enter_async_context(one.serving(lambda: bool(server.should_exit)))
+            yield
     finally:
         task.cancel()
 

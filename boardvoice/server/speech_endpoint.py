@@ -18,6 +18,7 @@ from boardvoice.server.client_gone import client_gone
 from boardvoice.server.figures import Figures
 from boardvoice.server.loaded_voice import LoadedVoice
 from boardvoice.server.refusal import Refusal
+from boardvoice.server.run_figures import account
 from boardvoice.server.settings import ServerSettings
 from boardvoice.server.speech_body import SpeechBody
 from boardvoice.server.speech_run import SpeechRun
@@ -113,7 +114,7 @@ class SpeechEndpoint:
             await self._send(body, run, encoder, send, ticket)
         finally:
             await run.close()
-            self._account(run)
+            account(run, self._loaded, self._figures)
 
     async def _send(
         self, body: SpeechBody, run: SpeechRun, encoder: AudioEncoder, send: Any, ticket: Ticket
@@ -162,18 +163,6 @@ class SpeechEndpoint:
     async def _piece(self, send: Any, data: bytes) -> None:
         message = {"type": "http.response.body", "body": data, "more_body": True}
         await asyncio.wait_for(send(message), self._settings.stall_s)
-
-    def _account(self, run: SpeechRun) -> None:
-        self._loaded.count_guard_events()
-        if run.stream is None:
-            return
-        metrics = run.stream.metrics
-        self._figures.count("boardvoice_runs_total", f'reason="{metrics.stop_reason}"')
-        if metrics.samples:
-            self._figures.count("boardvoice_audio_seconds_total", value=metrics.audio_s)
-            self._figures.see("boardvoice_first_audio_seconds", metrics.first_audio_ms / 1000)
-            self._figures.see("boardvoice_run_seconds", metrics.wall_s)
-            self._figures.see("boardvoice_rtf", metrics.wall_s / metrics.audio_s)
 
 
 async def _next(pieces: AsyncIterator[bytes]) -> bytes | None:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ LONG = "One two three four five six seven eight nine ten. " * 60
 class Served:
     process: subprocess.Popen[str]
     port: int
+    log_lines: list[str] = field(default_factory=list)
 
     def ask(
         self, method: str, path: str, body: bytes | None = None, headers: Any = None
@@ -85,9 +86,11 @@ def served(bundle: Path, *options: str, **environment: str) -> Iterator[Served]:
     )  # fmt: skip
     try:
         assert process.stderr is not None
-        first = process.stderr.readline()
-        assert "listening on" in first, first + process.stderr.read()
-        server = Served(process, int(first.rsplit(":", 1)[1]))
+        lines = []
+        while "http://" not in (lines or [""])[-1]:
+            lines.append(process.stderr.readline())
+            assert lines[-1], "".join(lines)
+        server = Served(process, int(lines[-1].rsplit(":", 1)[1]), lines)
         until(lambda: server.ask("GET", "/health/ready")[0] == 200)
         yield server
     finally:
